@@ -1,0 +1,114 @@
+"""The one contract that every model fulfils, teacher or student, ours or another library's."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from refilled.labels import LabelSpace
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How a network wants its images: side in pixels (None: any), mean and std per channel."""
+
+    size: int | None = None
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+    @property
+    def channels(self) -> int:
+        """Number of colour channels."""
+        return len(self.mean)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary; :meth:`from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Preprocess":
+        """Read what :meth:`to_json` wrote."""
+        return cls(data["size"], tuple(data["mean"]), tuple(data["std"]))
+
+
+class Network(nn.Module):
+    """A model that embeds images and classifies embeddings.
+
+    Every network takes the same input, plain pixels: float images of shape [B, channels, H, W] with
+    values from 0 to 1, of any side. It prepares them itself (:meth:`prepare`), so that a teacher sees
+    them as it was trained to, whatever the student wants.
+
+    A subclass sets ``head`` (the last linear layer) and writes :meth:`features` or :meth:`embed_prepared`.
+
+    Args:
+        spec: what :func:`refilled.load` was given, e.g. ``"wrn-16-2"``.
+        dim: length of an embedding.
+        classes: names of the classes that the head knows, in its order.
+        preprocess: how the pixels are prepared.
+    """
+
+    head: nn.Module
+
+    def __init__(self, spec: str, dim: int, classes: LabelSpace, preprocess: Preprocess):
+        super().__init__()
+        self.spec = spec
+        self.dim = dim
+        self.classes = classes
+        self.preprocess = preprocess
+        shape = (1, preprocess.channels, 1, 1)
+        # Buffers that follow the module's device, but are no weights: student.json holds them.
+        self.register_buffer("_mean", torch.tensor(preprocess.mean).view(shape), persistent=False)
+        self.register_buffer("_std", torch.tensor(preprocess.std).view(shape), persistent=False)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Pixels in 0..1 [B, channels, H, W] as this network wants them: its side, normalised."""
+        channels, wanted = images.shape[1], self.preprocess.channels
+        if channels != wanted:
+            if channels != 1:
+                raise ValueError(f"{self.spec} takes {wanted} channels, the images have {channels}: "
+                                 f"{tuple(images.shape)}")
+            images = images.expand(-1, wanted, -1, -1)
+        size = self.preprocess.size
+        if size is not None and images.shape[-2:] != (size, size):
+            images = F.interpolate(images, size=(size, size), mode="bilinear", antialias=True,
+                                   align_corners=False)
+        return (images - self._mean) / self._std
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Feature maps [B, C, H, W] after each stage of the network, from the first to the last."""
+        return self.feature_maps(self.prepare(images))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Embeddings [B, dim] of images [B, channels, H, W] in 0..1."""
+        return self.embed_prepared(self.prepare(images))
+
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """Logits [B, classes] of embeddings [B, dim]."""
+        return self.head(embeddings)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, dim] and logits [B, classes] of images [B, channels, H, W] in 0..1."""
+        embeddings = self.embed(images)
+        return embeddings, self.classify(embeddings)
+
+    def feature_maps(self, prepared: Tensor) -> list[Tensor]:
+        """Feature maps of prepared images; what an architecture of ours is written as."""
+        raise ValueError(f"{self.spec} has no feature maps; choose a method that matches embeddings or logits")
+
+    def embed_prepared(self, prepared: Tensor) -> Tensor:
+        """Embeddings of prepared images: the last feature map, averaged over its positions."""
+        return self.feature_maps(prepared)[-1].mean(dim=(2, 3))
+
+    def backbone_parameters(self) -> list[nn.Parameter]:
+        """Every parameter but the head's: what makes the embedding."""
+        of_head = {id(parameter) for parameter in self.head.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in of_head]
+
+    def architecture(self) -> dict[str, Any]:
+        """What, beside classes and preprocessing, rebuilds this network: goes into ``student.json``."""
+        return {"spec": self.spec}
