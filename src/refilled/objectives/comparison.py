@@ -1,0 +1,190 @@
+"""Comparison matching: the student compares instances as the teacher does.
+
+Ye, Lu, Zhan: Generalized Knowledge Distillation via Relationship Matching, Section 4.2 (tuples,
+their softmax, the KL divergence over all tuples).
+
+**Why it does not cost B³.** For an anchor, sort all other instances by the student's distance, the
+farthest first. The impostors of a pair (anchor, positive) are then simply the negatives that stand
+before the positive: one running sum along the row serves every positive at once. With
+a = exp(-D_T/τ_T), s = exp(-D/τ_S) and g = D/τ_S - D_T/τ_T, the divergence of a tuple is
+
+    KL = (a_p g_p + Σ a_n g_n) / Z_T + log Z_S - log Z_T,   Z_T = a_p + Σ a_n,   Z_S = s_p + Σ s_n,
+
+so three running sums are enough: exact, O(B² log B) time, O(B²) memory, static shapes. Sums only ever
+add, never subtract, and run in float64, so small temperatures lose nothing to cancellation.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from refilled.objectives.checks import check_rows, check_temperature
+
+_ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
+_TIE = 2.0**-40  # distances closer than this are equal
+_SMALLEST_TAU = 0.003  # exp(-2 / tau) must stay a positive float64
+_BLOCK_ELEMENTS = 2**24  # anchors are taken in blocks of about this many distances
+
+
+def comparison_matching(
+    student: Tensor,
+    teacher: Tensor,
+    labels: Tensor,
+    *,
+    tau_student: float = 1.0,
+    tau_teacher: float = 2.0,
+    margin: float | None = None,
+    max_impostors: int | None = None,
+) -> Tensor:
+    """Mean over all tuples of KL(teacher's comparison || student's comparison).
+
+    A tuple is an ordered pair (anchor, positive) of one class with its impostors: the instances of
+    other classes that are farther from the anchor than the positive is, by the student's distance
+    between l2-normalised embeddings. A pair without impostors is no tuple; without any tuple the loss
+    is 0 and so is the gradient. Distances that differ by rounding only count as equal.
+
+    Args:
+        student: embeddings [B, d] of the student; the gradient goes here.
+        teacher: embeddings [B, d'] of the teacher, any dimension; no gradient.
+        labels: int64 [B].
+        tau_student: temperature of the student's comparison.
+        tau_teacher: temperature of the teacher's comparison.
+        margin: impostors are nearer than the positive's distance plus this; None: no bound.
+        max_impostors: only this many impostors, those nearest beyond the positive (1: triplets);
+            among equally far ones those of lower index. None: all.
+
+    Returns:
+        Scalar; float64 for float64 embeddings, else float32.
+    """
+    check_rows(labels, student=student, teacher=teacher)
+    check_temperature(_SMALLEST_TAU, tau_student=tau_student, tau_teacher=tau_teacher)
+    if max_impostors is not None and max_impostors < 1:
+        raise ValueError(f"max_impostors must be at least 1, or None for all, not {max_impostors}")
+    if margin is not None and not margin > 0:
+        raise ValueError(f"margin must be greater than 0, or None for no bound, not {margin}")
+
+    with torch.autocast(student.device.type, enabled=False):
+        unit_student, unit_teacher = _unit_rows(student), _unit_rows(teacher.detach())
+        size = len(labels)
+        block = max(1, min(size, _BLOCK_ELEMENTS // max(size, 1)))
+        settings = (tau_student, tau_teacher, margin, max_impostors)
+        total, tuples = unit_student.sum() * 0.0, unit_student.new_zeros(())
+        for start in range(0, size, block):
+            rows = torch.arange(start, min(start + block, size), device=labels.device)
+            arguments = (unit_student, unit_teacher, labels, rows, *settings)
+            if block == size:
+                part, count = _tuples_of(*arguments)
+            else:  # one block's matrices at a time: they are made again for the backward pass
+                part, count = checkpoint(
+                    _tuples_of, *arguments, use_reentrant=False, preserve_rng_state=False
+                )
+            total, tuples = total + part, tuples + count
+        loss = total / tuples.clamp(min=1)
+    return loss if student.dtype == torch.float64 else loss.float()
+
+
+def _unit_rows(x: Tensor) -> Tensor:
+    """Rows of length 1 in float64 [B, d]; a zero row stays zero and passes no gradient."""
+    x = x.float() if x.device.type == "mps" else x.double()  # Apple GPUs have no float64
+    squared = (x * x).sum(dim=1, keepdim=True)
+    alive = squared > 1e-30
+    return torch.where(alive, x, 0.0) * torch.where(alive, squared, 1.0).rsqrt()
+
+
+def _distances(rows: Tensor, all_rows: Tensor) -> Tensor:
+    """Euclidean distances [b, B]; exactly 0, with gradient 0, between equal embeddings."""
+    squared = (
+        (rows * rows).sum(1, keepdim=True) + (all_rows * all_rows).sum(1) - 2.0 * (rows @ all_rows.T)
+    )
+    apart = squared > _ZERO_SQUARED
+    return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
+
+
+def _tuples_of(
+    student: Tensor,
+    teacher: Tensor,
+    labels: Tensor,
+    anchors: Tensor,
+    tau_student: float,
+    tau_teacher: float,
+    margin: float | None,
+    max_impostors: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Sum of the divergences and number of the tuples whose anchor is in ``anchors`` [b]."""
+    distance = _distances(student[anchors], student)  # [b, B]
+    with torch.no_grad():
+        same_class = labels[anchors, None] == labels[None, :]
+        # Farthest first. A positive stands before the negatives that are just as far: they are no
+        # impostors of it.
+        rank = (distance / _TIE).round().to(torch.int64) * 2 + same_class
+        order = rank.sort(dim=1, stable=True).indices.flip(1)
+        positive = same_class.gather(1, order) & (order != anchors[:, None])
+        negative = ~same_class.gather(1, order)
+        d_teacher = _distances(teacher[anchors], teacher).gather(1, order) / tau_teacher
+        a = torch.exp(-d_teacher)
+        a_negative = a * negative
+    d_student = distance.gather(1, order) / tau_student
+    s = torch.exp(-d_student)
+    gap = d_student - d_teacher
+
+    summands = (a_negative, a_negative * gap, s * negative)
+    if margin is None and max_impostors is None:
+        sum_a, sum_a_gap, sum_s = (summand.cumsum(dim=1) for summand in summands)
+    else:
+        first = _window_start(d_student.detach() * tau_student, negative, margin, max_impostors)
+        sum_a, sum_a_gap, sum_s = interval_sums(summands, first)
+
+    is_tuple = positive & (sum_a > 0)
+    z_teacher, z_student = a + sum_a, s + sum_s
+    divergence = (a * gap + sum_a_gap) / z_teacher + z_student.log() - z_teacher.log()
+    return torch.where(is_tuple, divergence, 0.0).sum(), is_tuple.sum()
+
+
+def _window_start(
+    distance: Tensor, negative: Tensor, margin: float | None, max_impostors: int | None
+) -> Tensor:
+    """For each place of the sorted rows [b, B], the first place that its impostors may stand at."""
+    first = torch.zeros(distance.shape, dtype=torch.int64, device=distance.device)
+    if margin is not None:
+        nearer = torch.searchsorted(-distance, -(distance + margin - _TIE), right=True)
+        first = torch.maximum(first, nearer)
+    if max_impostors is not None:
+        before = negative.cumsum(dim=1)
+        first = torch.maximum(first, torch.searchsorted(before, before - max_impostors, right=True))
+    return first
+
+
+def interval_sums(values: tuple[Tensor, ...], first: Tensor) -> list[Tensor]:
+    """Sums over places first[i, k] ... k of each row, without ever subtracting.
+
+    Differences of running sums would do, but lose everything where a window holds only values that are
+    tiny beside the rest of the row. Instead, for every block size 2, 4, 8, ... hold the sums from the
+    middle of each block outwards: any interval is then the sum of two of those, left and right of the
+    middle of the smallest block that holds it.
+
+    Args:
+        values: matrices [b, n].
+        first: int64 [b, n]; an interval with first > k is empty and has sum 0.
+
+    Returns:
+        One matrix [b, n] of sums for each of ``values``.
+    """
+    rows, n = first.shape
+    size = 1 << max(1, (n - 1).bit_length())
+    last = torch.arange(n, device=first.device).expand(rows, n)
+    left = torch.minimum(first, last)
+    apart = left ^ last  # its highest bit says which block's middle lies between left and last
+    padded = [torch.nn.functional.pad(value, (0, size - n)) for value in values]
+    sums = [torch.where(apart == 0, value, 0.0) for value in values]
+    half = 1
+    while half < size:
+        split_here = (apart >= half) & (apart < 2 * half)
+        for i, value in enumerate(padded):
+            halves = value.view(rows, -1, 2, half)
+            outwards = torch.stack(
+                (halves[:, :, 0].flip(-1).cumsum(-1).flip(-1), halves[:, :, 1].cumsum(-1)), dim=2
+            ).view(rows, size)
+            both = outwards.gather(1, left) + outwards[:, :n]
+            sums[i] = sums[i] + torch.where(split_here, both, 0.0)
+        half *= 2
+    return [torch.where(first > last, 0.0, total) for total in sums]
