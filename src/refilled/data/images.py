@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from refilled.errors import UserError
 from refilled.labels import LabelSpace
 
 Progress = Callable[[int, int], None]
@@ -45,9 +46,12 @@ class ImageSet:
 
     def only(self, classes: LabelSpace) -> "ImageSet":
         """Images of those classes alone, labelled by their order."""
-        wanted = {self.classes.label(name): new for new, name in enumerate(classes)}
         mapping = torch.full((len(self.classes),), -1, dtype=torch.int64)
-        for old, new in wanted.items():
+        for new, name in enumerate(classes):
+            old = self.classes.label(name)
+            if mapping[old] >= 0:
+                twin = classes[int(mapping[old])]
+                raise UserError(f"{twin!r} and {name!r} are one class here; name it once")
             mapping[old] = new
         relabelled = mapping[self.labels]
         rows = torch.nonzero(relabelled >= 0).squeeze(1)
@@ -83,3 +87,34 @@ class Splits:
         """The same data with those classes alone."""
         return replace(self, train=self.train.only(classes), val=self.val.only(classes),
                        test=self.test.only(classes))
+
+
+def load_set(
+    image_set: ImageSet, size: int | None, progress: Progress | None = None
+) -> tuple[Tensor, Tensor, int]:
+    """The pixels of a set with the labels that belong to them.
+
+    Returns:
+        Images uint8 [M, channels, size, size], labels int64 [M], and how many of the N images were
+        skipped because they could not be read (N - M; always 0 unless skipping was asked for).
+    """
+    images, rows = image_set.pixels.load(size, progress)
+    skipped = len(image_set) - len(rows)
+    return images, image_set.labels[rows] if skipped else image_set.labels, skipped
+
+
+def check_trainable(images: ImageSet | Tensor, classes: LabelSpace, where: str) -> None:
+    """Refuses a training part in which a class has fewer than two images.
+
+    Args:
+        images: a set, or its labels int64 [N].
+        classes: every one of them must have two images.
+        where: what the person calls the data; a class is named ``where/class``.
+    """
+    labels = images.labels if isinstance(images, ImageSet) else images
+    counts = torch.bincount(labels, minlength=len(classes)).tolist()
+    short = [label for label, count in enumerate(counts) if count < 2]
+    if short:
+        count = "1 image" if counts[short[0]] else "no images"
+        more = f" (too few in {len(short) - 1} more classes)" if len(short) > 1 else ""
+        raise UserError(f"{where}/{classes[short[0]]} has {count}; at least 2 are needed to compare{more}")

@@ -43,7 +43,9 @@ class Network(nn.Module):
     values from 0 to 1, of any side. It prepares them itself (:meth:`prepare`), so that a teacher sees
     them as it was trained to, whatever the student wants.
 
-    A subclass sets ``head`` (the last linear layer) and writes :meth:`features` or :meth:`embed_prepared`.
+    A subclass sets ``head`` (the last linear layer), and writes :meth:`feature_maps` or
+    :meth:`embed_prepared`.
+    ``notes`` holds what a person should know about how the network came to be, one line each.
 
     Args:
         spec: what :func:`refilled.load` was given, e.g. ``"wrn-16-2"``.
@@ -53,6 +55,8 @@ class Network(nn.Module):
     """
 
     head: nn.Module
+    _mean: Tensor
+    _std: Tensor
 
     def __init__(self, spec: str, dim: int, classes: LabelSpace, preprocess: Preprocess):
         super().__init__()
@@ -60,10 +64,16 @@ class Network(nn.Module):
         self.dim = dim
         self.classes = classes
         self.preprocess = preprocess
+        self.notes: list[str] = []
         shape = (1, preprocess.channels, 1, 1)
         # Buffers that follow the module's device, but are no weights: student.json holds them.
         self.register_buffer("_mean", torch.tensor(preprocess.mean).view(shape), persistent=False)
         self.register_buffer("_std", torch.tensor(preprocess.std).view(shape), persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self._mean.device
 
     def prepare(self, images: Tensor) -> Tensor:
         """Pixels in 0..1 [B, channels, H, W] as this network wants them: its side, normalised."""
@@ -98,7 +108,8 @@ class Network(nn.Module):
 
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Feature maps of prepared images; what an architecture of ours is written as."""
-        raise ValueError(f"{self.spec} has no feature maps; choose a method that matches embeddings or logits")
+        raise ValueError(f"{self.spec} has no feature maps; choose a method that matches embeddings or "
+                         f"logits")
 
     def embed_prepared(self, prepared: Tensor) -> Tensor:
         """Embeddings of prepared images: the last feature map, averaged over its positions."""

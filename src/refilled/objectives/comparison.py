@@ -129,7 +129,7 @@ def _tuples_of(
 
     summands = (a_negative, a_negative * gap, s * negative)
     if margin is None and max_impostors is None:
-        sum_a, sum_a_gap, sum_s = (summand.cumsum(dim=1) for summand in summands)
+        sum_a, sum_a_gap, sum_s = (_running_sums(summand) for summand in summands)
     else:
         first = _window_start(d_student.detach() * tau_student, negative, margin, max_impostors)
         sum_a, sum_a_gap, sum_s = interval_sums(summands, first)
@@ -138,6 +138,17 @@ def _tuples_of(
     z_teacher, z_student = a + sum_a, s + sum_s
     divergence = (a * gap + sum_a_gap) / z_teacher + z_student.log() - z_teacher.log()
     return torch.where(is_tuple, divergence, 0.0).sum(), is_tuple.sum()
+
+
+def _running_sums(values: Tensor) -> Tensor:
+    """Sums of each row [b, n] up to and with each place."""
+    if not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
+        return values.cumsum(dim=1)
+    step = 1  # cumsum on CUDA promises no fixed order of its additions; this scan does
+    while step < values.shape[1]:
+        values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
+        step *= 2
+    return values
 
 
 def _window_start(

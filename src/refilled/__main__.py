@@ -1,0 +1,5 @@
+"""``python -m refilled``."""
+
+from refilled.cli import main
+
+main()

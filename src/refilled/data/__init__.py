@@ -1,0 +1,93 @@
+"""Labelled images: one reader per layout on disk, splits, augmentation, and batches on the device."""
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+
+from refilled.data.augment import AUGMENTATIONS, augment
+from refilled.data.batches import Batch, Batches
+from refilled.data.cifar100 import find_cifar100, read_cifar100
+from refilled.data.digits import read_digits
+from refilled.data.folder import read_folder
+from refilled.data.images import ImageSet, Pixels, Progress, Splits, check_trainable, load_set
+from refilled.data.orders import CLASS_ORDERS
+from refilled.data.orders import class_order as order_classes
+from refilled.data.pixels import FilePixels, TensorPixels
+from refilled.data.splits import hold_out
+from refilled.data.splits import shots as choose_shots
+from refilled.data.statistics import channel_statistics
+from refilled.errors import UserError
+from refilled.labels import LabelSpace
+
+__all__ = [
+    "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Progress",
+    "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
+    "hold_out", "load_set", "open_data", "order_classes", "read_cifar100", "read_digits", "read_folder",
+]  # fmt: skip
+
+_ACCEPTED = 'give "digits", a folder of images (DIR/CLASS/*.jpg), or the folder with CIFAR-100\'s files'
+
+
+def open_data(
+    spec: str | Path,
+    *,
+    classes: str | LabelSpace | None = None,
+    class_order: str | Path = "default",
+    shots: int | None = None,
+    shots_seed: int = 0,
+    split_seed: int = 0,
+    val_fraction: float = 0.1,
+    skip_bad_images: bool = False,
+) -> Splits:
+    """Labelled images by what a person calls them; files of a folder are not decoded yet.
+
+    Args:
+        spec: ``digits``; a folder of images or with CIFAR-100's files, which are told apart by what is in
+            them; or ``folder:PATH``, ``cifar100:PATH`` to say which it is. A folder that is called digits
+            is ``./digits``.
+        classes: only these, in this order: a range of the class order such as ``20:70``, names such as
+            ``cat,dog``, or a label space.
+        class_order: ``default``, ``cifar-fs``, or a file with one class per line.
+        shots: that many training images of each class only, chosen after validation is held out.
+        shots_seed: which images those are.
+        split_seed: which images are held out where a part has to be made.
+        val_fraction: share of each class for a validation part that has to be made; 0 for none.
+        skip_bad_images: leave out image files that cannot be read, when they are loaded.
+    """
+    splits = _read(spec, split_seed, val_fraction, skip_bad_images)
+    chosen = _choose_classes(splits.classes, classes, class_order)
+    if chosen != splits.classes:
+        splits = splits.only(chosen)
+    if shots is not None:
+        rows = choose_shots(splits.train.labels, shots, shots_seed, splits.classes)
+        splits = replace(splits, train=splits.train.select(rows))
+    return splits
+
+
+def _read(spec: str | Path, split_seed: int, val_fraction: float, skip_bad_images: bool) -> Splits:
+    if spec == "digits":
+        return read_digits(split_seed=split_seed, val_fraction=val_fraction)
+    layout, _, rest = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    layout = layout if layout in ("cifar100", "folder") and rest else ""
+    path = Path(rest if layout else spec).expanduser()
+    if not path.exists():
+        raise UserError(f"no such folder: {path}{_near_miss(str(spec))} ({_ACCEPTED})")
+    if not layout and find_cifar100(path):
+        layout = "cifar100"
+    if layout == "cifar100":
+        return read_cifar100(path, split_seed=split_seed, val_fraction=val_fraction)
+    return read_folder(
+        path, split_seed=split_seed, val_fraction=val_fraction, skip_bad_images=skip_bad_images
+    )
+
+
+def _near_miss(spec: str) -> str:
+    near = difflib.get_close_matches(spec.lower(), ["digits"], cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _choose_classes(known: LabelSpace, classes: str | LabelSpace | None, order: str | Path) -> LabelSpace:
+    ordered = order_classes(order, known)
+    if isinstance(classes, LabelSpace):
+        return classes
+    return ordered if classes is None else ordered.choose(classes)

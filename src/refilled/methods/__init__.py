@@ -1,0 +1,19 @@
+"""Methods by name. Each is a short list of stages in a file of its own."""
+
+from refilled.errors import unknown
+from refilled.methods import alone, kd, refilled
+from refilled.methods.stage import Judge, Method, Stage
+
+METHODS: dict[str, Method] = {
+    method.name: method for method in (alone.METHOD, kd.METHOD, *refilled.METHODS)
+}
+
+
+def get_method(name: str) -> Method:
+    """The method of that name; an unknown name is refused with the nearest known one."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+__all__ = ["METHODS", "Judge", "Method", "Stage", "get_method"]

@@ -1,0 +1,57 @@
+"""What a method is made of. The training loop knows these and nothing else of any method."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from refilled.data import Batch, Batches
+from refilled.models import Network
+
+Judge = Literal["classifier", "embedding"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training with one loss.
+
+    Args:
+        name: shown in progress, metrics and checkpoints.
+        epochs: passes over the training images.
+        parameters: what is trained.
+        loss: from a batch to named terms; their sum is minimised.
+        judge: what validation measures: the classifier's accuracy, or that of the nearest class mean
+            in the embedding, for a stage that does not train the head.
+    """
+
+    name: str
+    epochs: int
+    parameters: list[nn.Parameter]
+    loss: Callable[[Batch], dict[str, Tensor]]
+    judge: Judge = "classifier"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train a student, with or without a teacher.
+
+    Args:
+        name: what ``--method`` takes.
+        summary: one line for ``--help``.
+        settings: a dataclass of the method's own settings; its defaults just work.
+        stages: (teacher, student, train, settings, epochs) -> stages whose epochs add up to ``epochs``,
+            so that two methods with the same epochs are compared fairly.
+        needs_teacher: False for a student alone.
+        check: raises a UserError, before any training, where teacher and student do not fit.
+    """
+
+    name: str
+    summary: str
+    settings: type
+    stages: "StageMaker"
+    needs_teacher: bool = True
+    check: Callable[[Network, Network], None] | None = None
+
+
+StageMaker = Callable[[Network, Network, Batches, Any, int], list[Stage]]

@@ -1,0 +1,146 @@
+"""Did the teacher help? The student with it against the student alone, at equal epochs, over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from refilled.data import Splits
+from refilled.errors import UserError
+from refilled.evaluation import counting_error, half_interval, spread
+from refilled.files import write_json
+from refilled.models import Network
+from refilled.runs.distill import Result, distill
+
+VERDICT = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Results with and without the teacher, seed by seed; both had the same number of epochs."""
+
+    with_teacher: tuple[Result, ...]
+    alone: tuple[Result, ...]
+
+    @property
+    def differences(self) -> list[float]:
+        """Accuracy with the teacher minus accuracy alone, for each seed."""
+        return [a.accuracy - b.accuracy for a, b in zip(self.with_teacher, self.alone)]
+
+    @property
+    def gain(self) -> float:
+        """Mean difference."""
+        return spread(self.differences).mean
+
+    @property
+    def doubt(self) -> float:
+        """Half the 95 % interval of the gain: over seeds, or for one seed over the test images alone."""
+        if len(self.alone) > 1:
+            return half_interval(self.differences)
+        a, b = self.with_teacher[0], self.alone[0]
+        return counting_error([a.accuracy, b.accuracy], a.test_images)
+
+    @property
+    def answer(self) -> str:
+        """``helped``, ``hurt`` or ``unclear``."""
+        if abs(self.gain) <= self.doubt or self.gain == 0:
+            return "unclear"
+        return "helped" if self.gain > 0 else "hurt"
+
+    def sentence(self) -> str:
+        """The verdict for a person."""
+        gain, doubt = 100 * self.gain, 100 * self.doubt
+        seeds = len(self.alone)
+        basis = f"{seeds} seeds" if seeds > 1 else "one seed; repeat with --seeds 3 to be surer"
+        opening = {
+            "helped": "The teacher helped",
+            "hurt": "The teacher did harm",
+            "unclear": "No clear difference",
+        }[self.answer]
+        return f"{opening}: {gain:+.2f} points (95 % interval {gain - doubt:+.2f} to {gain + doubt:+.2f}, {basis})."
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """For a table: name, accuracy, mean training time, epochs."""
+        return [
+            (name, accuracy_text(results), f"{spread([r.seconds for r in results]).mean:.1f} s", str(results[0].epochs))
+            for name, results in ((self.with_teacher[0].method, self.with_teacher), ("student alone", self.alone))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for ``verdict.json``."""
+        return {
+            "answer": self.answer,
+            "sentence": self.sentence(),
+            "gain": self.gain,
+            "doubt": self.doubt,
+            "overlap": self.with_teacher[0].overlap,
+            "with_teacher": [result.to_json() for result in self.with_teacher],
+            "alone": [result.to_json() for result in self.alone],
+        }
+
+
+def accuracy_text(results: Sequence[Result]) -> str:
+    """``87.31 ± 0.52 %``, or without a spread for one run."""
+    measured = spread([100 * result.accuracy for result in results])
+    return f"{measured.mean:.2f} ± {measured.std:.2f} %" if measured.runs > 1 else f"{measured.mean:.2f} %"
+
+
+def compare(
+    teacher: str | Path | Network,
+    student: str | Path,
+    data: str | Path | Splits,
+    method: str = "refilled",
+    out: str | Path | None = None,
+    *,
+    seeds: int = 1,
+    alone: bool = True,
+    resume: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Verdict:
+    """Distil for several seeds, and train the student alone for the same total number of epochs.
+
+    The first seed's run is ``out`` itself; the others are whole run folders in ``out/others``.
+
+    Args:
+        teacher: as for :func:`refilled.distill`; all other arguments too.
+        student: a fresh one is made for every run, so it is given by name.
+        data: see :func:`refilled.distill`.
+        method: the method to judge.
+        out: run folder.
+        seeds: number of seeds, from ``seed`` (default 0) upwards.
+        alone: train the student alone too; without it the verdict compares nothing and has no ``alone``.
+        resume: go on with an interrupted comparison in ``out``.
+        progress: show progress.
+        settings: for both; the method's own settings are for the method only.
+    """
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, not {seeds}")
+    if isinstance(student, Network):
+        raise UserError("a comparison makes a fresh student for every run; give the student by name")
+    first = settings.pop("seed", 0)
+    shared = {name: value for name, value in settings.items() if name in _shared_names()}
+    base = Path(out) if out is not None else None
+    with_teacher, without = [], []
+    for number in range(seeds):
+        seed = first + number
+        place = base if number == 0 or base is None else base / "others" / f"{method}-seed{seed}"
+        with_teacher.append(
+            distill(teacher, student, data, method, place, resume=resume, progress=progress, seed=seed, **settings)
+        )
+        if alone:
+            place = base / "others" / f"student-seed{seed}" if base else None
+            without.append(
+                distill(None, student, data, "student", place, resume=resume, progress=progress, seed=seed, **shared)
+            )
+    verdict = Verdict(tuple(with_teacher), tuple(without))
+    if base is not None and alone:
+        write_json(base / VERDICT, verdict.to_json())
+    return verdict
+
+
+def _shared_names() -> set[str]:
+    from refilled.runs.settings import DataSettings, field_names
+    from refilled.training import TrainSettings
+
+    return {*field_names(TrainSettings), *field_names(DataSettings)}

@@ -1,0 +1,108 @@
+"""Data, teacher and student made ready for each other, on the device."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from refilled.data import Batches, ImageSet, Progress, Splits, channel_statistics, check_trainable, load_set, open_data
+from refilled.errors import UserError
+from refilled.labels import LabelSpace
+from refilled.models import Network, load
+from refilled.models.native import is_native
+from refilled.runs.settings import DataSettings
+from refilled.training import TrainSettings
+
+FOLDER_SIZE = 64  # side of the images for a network of ours that learns from a folder of photographs
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Images on the device; ``val`` is None where nothing is held out."""
+
+    name: str
+    classes: LabelSpace
+    train: Batches
+    val: Batches | None
+    test: Batches | None
+    size: int
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    notes: tuple[str, ...]
+    """Lines that the person should see: splits made, images skipped."""
+
+
+def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) -> Splits:
+    """Open the data as the settings say; a :class:`Splits` that was opened already is taken as it is."""
+    if isinstance(data, Splits):
+        return data
+    return open_data(
+        data, classes=settings.classes, class_order=settings.class_order, shots=settings.shots, shots_seed=seed,
+        split_seed=settings.split_seed, val_fraction=settings.val_fraction,
+        skip_bad_images=settings.skip_bad_images,
+    )  # fmt: skip
+
+
+def wanted_size(splits: Splits, settings: DataSettings, *networks: Network | None) -> int:
+    """Side at which images are held: as asked, as on disk, or the largest that a network wants."""
+    sizes = [network.preprocess.size for network in networks if network is not None and network.preprocess.size]
+    return settings.image_size or splits.image_size or max([FOLDER_SIZE, *sizes])
+
+
+def load_images(
+    splits: Splits,
+    size: int,
+    settings: DataSettings,
+    train_settings: TrainSettings,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Decode every part once and put it on the device."""
+    notes = [splits.note] if splits.note else []
+
+    def on_device(part: ImageSet, name: str) -> tuple[Tensor, Tensor]:
+        images, labels, skipped = load_set(part, size, progress)
+        if skipped:
+            notes.append(f"{skipped} {name} images could not be read and are left out")
+        return images.to(device), labels.to(device)
+
+    def held_out(part: ImageSet, name: str) -> Batches | None:
+        return Batches(*on_device(part, name), batch_size=512) if len(part) else None
+
+    images, labels = on_device(splits.train, "training")
+    check_trainable(labels.cpu(), splits.classes, splits.name)
+    mean, std = channel_statistics(images)
+    augment = splits.augment if settings.augment == "auto" else settings.augment
+    train = Batches(images, labels, train_settings.batch_size, augment, train_settings.seed)
+    return Prepared(
+        splits.name, splits.classes, train, held_out(splits.val, "validation"), held_out(splits.test, "test"),
+        images.shape[-1], images.shape[1], mean, std, tuple(notes),
+    )  # fmt: skip
+
+
+def make_teacher(teacher: str | Path | Network, device: torch.device) -> Network:
+    """Load a teacher and freeze it: evaluation mode, no gradients. Its head is never touched."""
+    network = teacher if isinstance(teacher, Network) else load(str(teacher))
+    return network.to(device).eval().requires_grad_(False)
+
+
+def external_student(student: str | Path | Network, classes: LabelSpace, seed: int) -> Network | None:
+    """A student that brings its own input size: another library's, or one made already. Else None."""
+    if isinstance(student, Network):
+        if student.classes != classes:
+            raise UserError(f"the student knows {student.classes!r}, the data holds {classes!r}")
+        return student
+    if is_native(str(student)):
+        return None
+    torch.manual_seed(seed)  # a new head
+    return load(str(student), classes)
+
+
+def native_student(student: str | Path, data: Prepared, seed: int) -> Network:
+    """A student of ours with fresh weights, for the data's size, channels and statistics."""
+    torch.manual_seed(seed)
+    return load(
+        str(student), data.classes, image_size=data.size, channels=data.channels, mean=data.mean, std=data.std
+    )

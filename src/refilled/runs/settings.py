@@ -1,0 +1,80 @@
+"""Settings of a run, sorted into the rooms they belong to."""
+
+import dataclasses
+import types
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from refilled.errors import UserError, unknown
+from refilled.methods import Method
+from refilled.training import TrainSettings
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which images of the data are used, and how."""
+
+    classes: str | None = None
+    """Only these classes: a range such as 20:70 of the class order, or names such as cat,dog."""
+    class_order: str = "default"
+    """Order that a range refers to: default, cifar-fs, or a file with one class per line."""
+    shots: int | None = None
+    """Only this many training images of each class, chosen by the seed."""
+    val_fraction: float = 0.1
+    """Share of the training images held out for validation where the data has no such part; 0: none."""
+    split_seed: int = 0
+    """Decides which images are held out. It is not the seed: test images stay the same for all seeds."""
+    image_size: int | None = None
+    """Side in pixels; none: as on disk where images are alike, else what the networks want."""
+    augment: str = "auto"
+    """none, crop, crop-flip, resized-crop-flip; auto: what suits the data."""
+    skip_bad_images: bool = False
+    """Leave out images that cannot be read, and say how many, instead of stopping."""
+
+
+def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettings, DataSettings, Any]:
+    """Settings by name into those of training, data and method; an unknown name is refused."""
+    kinds = (TrainSettings, DataSettings, method.settings)
+    taken: list[dict[str, Any]] = [{}, {}, {}]
+    for name, value in settings.items():
+        place = next((i for i, kind in enumerate(kinds) if name in field_names(kind)), None)
+        if place is None:
+            known = [known for kind in reversed(kinds) for known in field_names(kind)]
+            raise unknown(f"setting of method {method.name}", name, known)
+        taken[place][name] = value
+    train, data, own = (kind(**values) for kind, values in zip(kinds, taken))
+    return train, data, own
+
+
+def field_names(kind: type) -> list[str]:
+    """Names of a settings dataclass's fields."""
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def parse_assignments(method: Method, assignments: tuple[str, ...]) -> dict[str, Any]:
+    """``("strength=3", "weight=none")``, as typed on the command line, with values of the right type."""
+    hints = get_type_hints(method.settings)
+    parsed = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise UserError(f"--set takes NAME=VALUE, not {assignment!r}")
+        if name not in hints:
+            raise unknown(f"setting of method {method.name}", name, hints)
+        parsed[name] = _parse(name, text, hints[name])
+    return parsed
+
+
+def _parse(name: str, text: str, hint: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Literal:
+        if text not in get_args(hint):
+            raise unknown(f"value of {name}", text, get_args(hint))
+        return text
+    try:
+        return hint(text)
+    except ValueError:
+        raise UserError(f"{name} takes a value of type {hint.__name__}, not {text!r}") from None

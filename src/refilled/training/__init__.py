@@ -1,0 +1,11 @@
+"""Training: settings, one loop, checkpoints, progress."""
+
+from refilled.training.checkpoint import Position
+from refilled.training.loop import LossIsNotFinite, train
+from refilled.training.metrics import MetricsLog
+from refilled.training.progress import Reporter, make_reporter
+from refilled.training.settings import TrainSettings, make_deterministic, pick_device
+from refilled.training.step import PlainStep
+
+__all__ = ["LossIsNotFinite", "MetricsLog", "PlainStep", "Position", "Reporter", "TrainSettings",
+           "make_deterministic", "make_reporter", "pick_device", "train"]

@@ -1,0 +1,92 @@
+"""All that a training needs to go on, in one file without pickles.
+
+The random state is not in it because there is none to keep: shuffling, augmentation and dropout of an
+epoch follow from the seed, the stage and the epoch's number alone.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from refilled.errors import UserError
+from refilled.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a training has come: this many epochs of stage number ``stage`` are done."""
+
+    stage: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    """Training time so far."""
+
+
+def save_checkpoint(
+    path: Path, student: nn.Module, optimizer: torch.optim.Optimizer, position: Position, plan: str
+) -> None:
+    """Write student, optimizer and position; the file that was there is replaced in one move.
+
+    Args:
+        path: the checkpoint file.
+        student: the network in training.
+        optimizer: of the current stage.
+        position: epochs done.
+        plan: what the training is (its stages and settings); it must be the same when it goes on.
+    """
+    tensors = {f"student.{name}": value for name, value in student.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {"position": json.dumps(asdict(position)), "plan": plan}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+
+class Checkpoint:
+    """A checkpoint read from disk; :meth:`restore` puts it into a student and an optimizer.
+
+    Args:
+        path: the file; a damaged one is refused.
+        plan: what the training is now; a checkpoint of another plan is refused.
+    """
+
+    def __init__(self, path: Path, plan: str):
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                self._tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            self.position = Position(**json.loads(metadata["position"]))
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
+            raise UserError(
+                f"{path} is damaged ({problem}); delete it to start this run from its beginning"
+            ) from None
+        if metadata.get("plan") != plan:
+            raise UserError(f"{path} belongs to a run with other settings; use another --out folder")
+        self.path = path
+
+    def restore_student(self, student: nn.Module) -> None:
+        """Put the saved weights into the student."""
+        state = {name.removeprefix("student."): value for name, value in self._tensors.items()
+                 if name.startswith("student.")}
+        own = student.state_dict()
+        for name in own.keys() | state.keys():
+            if name not in own or name not in state or own[name].shape != state[name].shape:
+                raise UserError(f"{self.path} is of another architecture: tensor {name!r} does not fit")
+        student.load_state_dict(state)
+
+    def restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Put the saved momenta into an optimizer over the same parameters."""
+        full = optimizer.state_dict()
+        full["state"] = {}
+        for name, value in self._tensors.items():
+            if name.startswith("optimizer."):
+                _, index, key = name.split(".", 2)
+                full["state"].setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict(full)

@@ -1,0 +1,90 @@
+"""How to train, whatever the method."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from refilled.errors import UserError
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Settings of the training loop; a learning rate and its schedule apply to each stage anew."""
+
+    epochs: int = 100
+    """Passes over the training images, all stages together: two methods with the same number are compared fairly."""
+    batch_size: int = 256
+    lr: float = 0.1
+    """Learning rate at the start of each stage."""
+    momentum: float = 0.9
+    """Nesterov momentum of SGD."""
+    weight_decay: float = 5e-4
+    schedule: Literal["cosine", "multistep"] = "cosine"
+    """Cosine to zero over a stage, or the learning rate times `decay` at each of the `milestones`."""
+    milestones: tuple[float, ...] = (0.25, 0.5, 0.75)
+    """Where a multi-step schedule steps, as fractions of a stage."""
+    decay: float = 0.2
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Autocast; auto is bfloat16 on a CUDA GPU and float32 elsewhere."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps; auto is cuda where there is one, else cpu."""
+    seed: int = 0
+    """Decides initial weights, order of the images, augmentation and the choice of shots."""
+    deterministic: bool = False
+    """Only operations that give the same result every time, on a GPU too; slower."""
+    validate_every: int | None = None
+    """Epochs between validations; none: ten times in a stage."""
+    checkpoint_seconds: float = 20.0
+    """Least time between two checkpoints; one is also written at the end of every stage."""
+
+    def __post_init__(self) -> None:
+        _at_least("epochs", self.epochs, 1)
+        _at_least("batch_size", self.batch_size, 2)
+        if not self.lr > 0:
+            raise UserError(f"lr must be greater than 0, not {self.lr}")
+        if self.schedule not in ("cosine", "multistep"):
+            raise UserError(f"schedule is cosine or multistep, not {self.schedule!r}")
+        if self.precision not in ("auto", "float32", "bfloat16"):
+            raise UserError(f"precision is auto, float32 or bfloat16, not {self.precision!r}")
+        if self.validate_every is not None:
+            _at_least("validate_every", self.validate_every, 1)
+
+    def learning_rate(self, progress: float) -> float:
+        """Learning rate at a point of a stage, from 0 (its start) to 1 (its end)."""
+        if self.schedule == "cosine":
+            return self.lr * 0.5 * (1.0 + math.cos(math.pi * progress))
+        return self.lr * self.decay ** sum(progress >= milestone for milestone in self.milestones)
+
+    def autocast_dtype(self, device: torch.device) -> torch.dtype | None:
+        """Type of the autocast on that device, or None for plain float32."""
+        if self.precision == "auto":
+            return torch.bfloat16 if device.type == "cuda" else None
+        return torch.bfloat16 if self.precision == "bfloat16" else None
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise UserError(f"{name} must be at least {least}, not {value}")
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, checked to be there; ``auto`` takes a CUDA GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        raise UserError(f"device {name!r} cannot be used here: {str(problem).splitlines()[0]}") from None
+    return device
+
+
+def make_deterministic(strict: bool) -> None:
+    """Ask PyTorch for reproducible operations, or (``strict=False``) for its usual fast ones."""
+    if strict:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(strict)
+    torch.backends.cudnn.benchmark = not strict
