@@ -88,6 +88,7 @@ def _near_miss(spec: str) -> str:
 
 def _choose_classes(known: LabelSpace, classes: str | LabelSpace | None, order: str | Path) -> LabelSpace:
     ordered = order_classes(order, known)
-    if isinstance(classes, LabelSpace):
-        return classes
-    return ordered if classes is None else ordered.choose(classes)
+    chosen = ordered.choose(classes) if isinstance(classes, str) else ordered if classes is None else classes
+    if not len(chosen):
+        raise UserError(f"no classes are named in {classes!r}; give a range such as 0:10, or names")
+    return chosen

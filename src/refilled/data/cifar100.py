@@ -40,8 +40,10 @@ def read_cifar100(path: str | Path, *, split_seed: int = 0, val_fraction: float 
     """
     folder = find_cifar100(Path(path))
     if folder is None:
-        raise UserError(f"{path} holds no CIFAR-100: the files train, test and meta are expected in it "
-                        f"or in {Path(path) / FOLDER}")
+        raise UserError(
+            f"{path} holds no CIFAR-100: the files train, test and meta are expected in it "
+            f"or in {Path(path) / FOLDER}"
+        )
     names = _entry(_read(folder / "meta"), "fine_label_names", folder / "meta")
     classes = LabelSpace(name.decode() if isinstance(name, bytes) else str(name) for name in names)
     whole = _image_set(folder / "train", classes)
@@ -65,15 +67,19 @@ def _image_set(file: Path, classes: LabelSpace) -> ImageSet:
     expected = (len(labels), 3 * _SIDE**2)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != expected:
         shape = f"{data.dtype} {list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise UserError(f"{file}: data must be uint8 {list(expected)} for its {len(labels)} labels, "
-                        f"not {shape}; download CIFAR-100 again")
+        raise UserError(
+            f"{file}: data must be uint8 {list(expected)} for its {len(labels)} labels, "
+            f"not {shape}; download CIFAR-100 again"
+        )
     try:
         numbers = torch.tensor([int(label) for label in labels], dtype=torch.int64)
     except (TypeError, ValueError) as error:
         raise UserError(f"{file}: fine_labels are not numbers; download CIFAR-100 again") from error
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(classes):
-        raise UserError(f"{file}: labels from {int(numbers.min())} to {int(numbers.max())} do not fit the "
-                        f"{len(classes)} names in {file.with_name('meta')}")
+        raise UserError(
+            f"{file}: labels from {int(numbers.min())} to {int(numbers.max())} do not fit the "
+            f"{len(classes)} names in {file.with_name('meta')}"
+        )
     images = torch.from_numpy(np.require(data.reshape(-1, 3, _SIDE, _SIDE), requirements="W"))
     return ImageSet(TensorPixels(images), numbers, classes)
 

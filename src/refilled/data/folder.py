@@ -116,8 +116,10 @@ def _read_part(folder: Path, train: ImageSet, train_folder: Path, skip_bad_image
     foreign = [name for name in _label_space(listing, folder) if name not in train.classes]
     if foreign:
         named = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
-        raise UserError(f"{folder} has classes that {train_folder} does not have: {named}; "
-                        f"add training images of them or remove them")
+        raise UserError(
+            f"{folder} has classes that {train_folder} does not have: {named}; "
+            f"add training images of them or remove them"
+        )
     return _image_set(listing, train.classes, skip_bad_images)
 
 

@@ -85,8 +85,9 @@ class Splits:
 
     def only(self, classes: LabelSpace) -> "Splits":
         """The same data with those classes alone."""
-        return replace(self, train=self.train.only(classes), val=self.val.only(classes),
-                       test=self.test.only(classes))
+        return replace(
+            self, train=self.train.only(classes), val=self.val.only(classes), test=self.test.only(classes)
+        )
 
 
 def load_set(

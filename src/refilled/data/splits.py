@@ -79,11 +79,11 @@ def three_parts(
     return rest[train], rest[val], test
 
 
-
 def describe_parts(val_fraction: float, test_fraction: float, split_seed: int) -> str:
     """How a set was divided, for the person: ``split 70/10/20 per class with split seed 0``."""
-    train, val, test = (f"{100 * part:.3g}" for part in
-                        (1 - val_fraction - test_fraction, val_fraction, test_fraction))
+    train, val, test = (
+        f"{100 * part:.3g}" for part in (1 - val_fraction - test_fraction, val_fraction, test_fraction)
+    )
     return f"split {train}/{val}/{test} per class with split seed {split_seed}"
 
 

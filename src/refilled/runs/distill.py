@@ -17,7 +17,7 @@ from refilled.methods import Method, Stage, get_method
 from refilled.models import Network, read_network, save_network
 from refilled.runs.folder import RESULT, open_run_folder, read_json
 from refilled.runs.prepare import (
-    Prepared, external_student, load_images, make_teacher, native_student, read_splits, wanted_size,
+    Prepared, external_student, load_images, make_teacher, native_student, place, read_splits, wanted_size,
 )  # fmt: skip
 from refilled.runs.settings import sort_settings
 from refilled.training import Reporter, TrainSettings, make_deterministic, make_reporter, pick_device, train
@@ -115,7 +115,7 @@ def distill(
     images = load_images(splits, size, data_settings, train_settings, device)
     if learner is None:
         learner = native_student(student, images, train_settings.seed)  # type: ignore[arg-type]
-    learner = learner.to(device)
+    learner = place(learner, device)
     overlap = guide.classes.overlap(learner.classes) if guide is not None else None
     if guide is not None and chosen.check is not None:
         chosen.check(guide, learner)

@@ -89,6 +89,7 @@ def train(
                 reporter.epoch(record)
                 now = time.monotonic()
                 if path is not None and (last or now - saved_at >= settings.checkpoint_seconds):
+                    _check_weights(stage, epoch)
                     save_checkpoint(path, student, step.optimizer, Position(index, epoch + 1, now - began), plan)
                     saved_at = time.monotonic()
         finally:
@@ -127,6 +128,15 @@ def _one_epoch(
         "images_per_second": round(steps * batches.batch_size / seconds, 1),
         **{f"loss/{name}": value for name, value in zip(step.terms, means)},
     }
+
+
+def _check_weights(stage: Stage, epoch: int) -> None:
+    """The last update of an epoch may have spoilt the weights though its loss was still a number."""
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in stage.parameters):
+        raise LossIsNotFinite(
+            f"weights are no longer finite after epoch {epoch + 1} of stage {stage.name!r}; the last good "
+            f"checkpoint is kept. Try a smaller --lr"
+        )
 
 
 def _check_finite(recent: Tensor, step: PlainStep, epoch: int, last: int) -> None:
