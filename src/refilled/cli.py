@@ -70,8 +70,11 @@ class TrainCommand:
         out = self.out or fresh_folder(f"{Path(self.data).name}-{self.student}")
         settings = asdict(self.training) | asdict(self.images)
         result = distill(None, self.student, self.data, "student", out, resume=self.resume, **settings)
-        console.print(f"test accuracy [bold]{accuracy_text([result])}[/] after {result.epochs} epochs "
-                      f"({result.seconds:.1f} s), in {out}", highlight=False)
+        console.print(
+            f"test accuracy [bold]{accuracy_text([result])}[/] after {result.epochs} epochs "
+            f"({result.seconds:.1f} s), in {out}",
+            highlight=False,
+        )
 
 
 @dataclass
@@ -106,8 +109,17 @@ class DistillCommand:
         out = self.out or fresh_folder(f"{Path(self.data).name}-{self.student}-{self.method}")
         own = parse_assignments(get_method(self.method), self.set)
         settings: dict[str, Any] = asdict(self.training) | asdict(self.images) | own
-        verdict = compare(self.teacher, self.student, self.data, self.method, out, seeds=self.seeds,
-                          alone=self.compare, resume=self.resume, **settings)
+        verdict = compare(
+            self.teacher,
+            self.student,
+            self.data,
+            self.method,
+            out,
+            seeds=self.seeds,
+            alone=self.compare,
+            resume=self.resume,
+            **settings,
+        )
         print_verdict(verdict, out)
 
 
@@ -130,19 +142,30 @@ class EvaluateCommand:
 
     def run(self) -> None:
         """Evaluate and print."""
-        found = evaluate(self.run_folder, self.data, part=self.part, device=self.device,
-                         skip_bad_images=self.skip_bad_images)
+        found = evaluate(
+            self.run_folder,
+            self.data,
+            part=self.part,
+            device=self.device,
+            skip_bad_images=self.skip_bad_images,
+        )
         if found.left_out:
-            console.print(f"{len(found.left_out)} classes of {self.data} are unknown to this student and left out: "
-                          f"{', '.join(found.left_out[:5])}{', …' if len(found.left_out) > 5 else ''}")
+            console.print(
+                f"{len(found.left_out)} classes of {self.data} are unknown to this student and left out: "
+                f"{', '.join(found.left_out[:5])}{', …' if len(found.left_out) > 5 else ''}"
+            )
         if found.skipped:
             console.print(f"{found.skipped} images could not be read and are left out")
         top5 = f", top-5 {100 * found.top5:.2f} %" if found.top5 is not None else ""
-        console.print(f"{found.part}: top-1 [bold]{100 * found.accuracy:.2f} %[/]{top5} of {found.images} images",
-                      highlight=False)
+        console.print(
+            f"{found.part}: top-1 [bold]{100 * found.accuracy:.2f} %[/]{top5} of {found.images} images",
+            highlight=False,
+        )
         worst = sorted(found.per_class.items(), key=lambda item: item[1])[:5]
-        console.print("hardest classes: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst),
-                      highlight=False)
+        console.print(
+            "hardest classes: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst),
+            highlight=False,
+        )
 
 
 @dataclass
@@ -161,13 +184,19 @@ def print_verdict(verdict: Verdict, out: Path) -> None:
     """A table and a sentence, or one line where nothing was compared."""
     first = verdict.with_teacher[0]
     if not verdict.alone:
-        console.print(f"test accuracy [bold]{accuracy_text(verdict.with_teacher)}[/] after {first.epochs} epochs "
-                      f"({first.seconds:.1f} s), in {out}", highlight=False)
+        console.print(
+            f"test accuracy [bold]{accuracy_text(verdict.with_teacher)}[/] after {first.epochs} epochs "
+            f"({first.seconds:.1f} s), in {out}",
+            highlight=False,
+        )
         console.print("add --compare to see whether the teacher helped", style="dim")
         return
     print_table(("", "test accuracy", "training time", "epochs"), verdict.rows())
-    console.print(f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes; the nearest class "
-                  f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.2f} % on them.", highlight=False)
+    console.print(
+        f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes; the nearest class "
+        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.2f} % on them.",
+        highlight=False,
+    )
     console.print(f"[bold]{verdict.sentence()}[/]", highlight=False)
     console.print(f"student and verdict are in {out}", highlight=False)
 
@@ -210,7 +239,9 @@ _COMMANDS = {
 def main() -> None:
     """Entry point of the ``refilled`` command."""
     command = tyro.extras.subcommand_cli_from_dict(
-        _COMMANDS, prog="refilled", description="Distil any teacher into any student, whatever classes each of them knows."
+        _COMMANDS,
+        prog="refilled",
+        description="Distil any teacher into any student, whatever classes each of them knows.",
     )
     try:
         command.run()

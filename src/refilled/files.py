@@ -18,12 +18,28 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())  # mkstemp's files are for the owner alone
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write JSON for people: indented, non-ASCII as it is, atomically."""
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+    write_text(path, text)

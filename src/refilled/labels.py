@@ -55,12 +55,12 @@ class LabelSpace(Sequence[str]):
         self.names: tuple[str, ...] = tuple(str(name) for name in names)
         seen: dict[str, str] = {}
         for name in self.names:
-            other = seen.setdefault(key(name), name)
-            if other is not name:
+            if key(name) in seen:
                 raise UserError(
-                    f"classes {other!r} and {name!r} are the same name but for case, spaces, dashes "
-                    f"and underscores; rename one of them"
+                    f"classes {seen[key(name)]!r} and {name!r} are one name (case, spaces, dashes and "
+                    f"underscores do not count); rename one of them"
                 )
+            seen[key(name)] = name
         self._index: dict[str, int] = {}
         for index, name in enumerate(self.names):  # whole names first: a synonym never hides one
             self._index[key(name)] = index
@@ -141,4 +141,7 @@ class LabelSpace(Sequence[str]):
             if (stop or 0) > len(self) or not self.names[start:stop]:
                 raise UserError(f"classes {spec} is no range of the {len(self)} classes there are")
             return LabelSpace(self.names[start:stop])
-        return LabelSpace(self.names[self.label(name.strip())] for name in spec.split(",") if name.strip())
+        names = [name.strip() for name in spec.split(",") if name.strip()]
+        if not names:
+            raise UserError("no classes are named; give a range such as 20:70, or names such as cat,dog")
+        return LabelSpace(self.names[self.label(name)] for name in names)

@@ -5,5 +5,15 @@ from refilled.evaluation.neighbours import nearest_class_mean, nearest_neighbour
 from refilled.evaluation.predict import Outputs, predict
 from refilled.evaluation.statistics import Spread, counting_error, half_interval, spread
 
-__all__ = ["Outputs", "Spread", "counting_error", "half_interval", "nearest_class_mean",
-           "nearest_neighbour", "per_class", "predict", "spread", "top_k"]
+__all__ = [
+    "Outputs",
+    "Spread",
+    "counting_error",
+    "half_interval",
+    "nearest_class_mean",
+    "nearest_neighbour",
+    "per_class",
+    "predict",
+    "spread",
+    "top_k",
+]

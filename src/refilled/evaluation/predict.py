@@ -19,14 +19,17 @@ class Outputs:
 
 
 @torch.no_grad()
-def predict(network: Network, batches: Batches, *, batch_size: int = 512,
-            autocast_dtype: torch.dtype | None = None) -> Outputs:
+def predict(
+    network: Network, batches: Batches, *, batch_size: int = 512, autocast_dtype: torch.dtype | None = None
+) -> Outputs:
     """Run the network, in evaluation mode, over all images in order; its mode is put back afterwards."""
     was_training = network.training
     network.eval()
     embeddings, logits = [], []
     try:
-        with torch.autocast(batches.labels.device.type, dtype=autocast_dtype, enabled=autocast_dtype is not None):
+        with torch.autocast(
+            batches.labels.device.type, dtype=autocast_dtype, enabled=autocast_dtype is not None
+        ):
             for batch in batches.ordered(batch_size):
                 z, scores = network(batch.images)
                 embeddings.append(z.float())

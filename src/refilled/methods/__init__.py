@@ -4,9 +4,7 @@ from refilled.errors import unknown
 from refilled.methods import alone, kd, refilled
 from refilled.methods.stage import Judge, Method, Stage
 
-METHODS: dict[str, Method] = {
-    method.name: method for method in (alone.METHOD, kd.METHOD, *refilled.METHODS)
-}
+METHODS: dict[str, Method] = {method.name: method for method in (alone.METHOD, kd.METHOD, *refilled.METHODS)}
 
 
 def get_method(name: str) -> Method:

@@ -25,9 +25,13 @@ def cross_entropy_stage(student: Network, epochs: int) -> Stage:
     return Stage("classifier", epochs, list(student.parameters()), loss)
 
 
-def stages(teacher: Network, student: Network, train: Batches, settings: AloneSettings, epochs: int) -> list[Stage]:
+def stages(
+    teacher: Network, student: Network, train: Batches, settings: AloneSettings, epochs: int
+) -> list[Stage]:
     """One stage, no teacher."""
     return [cross_entropy_stage(student, epochs)]
 
 
-METHOD = Method("student", "the student alone, with cross-entropy", AloneSettings, stages, needs_teacher=False)
+METHOD = Method(
+    "student", "the student alone, with cross-entropy", AloneSettings, stages, needs_teacher=False
+)

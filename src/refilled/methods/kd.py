@@ -40,7 +40,9 @@ def _listing(names: tuple[str, ...], most: int = 5) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def stages(teacher: Network, student: Network, train: Batches, settings: KDSettings, epochs: int) -> list[Stage]:
+def stages(
+    teacher: Network, student: Network, train: Batches, settings: KDSettings, epochs: int
+) -> list[Stage]:
     """One stage: cross-entropy and the teacher's softened logits, in the student's class order."""
     pairs = sorted(teacher.classes.overlap(student.classes).pairs, key=lambda pair: pair[1])
     order = torch.tensor([here for here, _ in pairs], device=train.labels.device)
@@ -57,5 +59,6 @@ def stages(teacher: Network, student: Network, train: Batches, settings: KDSetti
     return [Stage("classifier", epochs, list(student.parameters()), loss)]
 
 
-METHOD = Method("kd", "plain distillation of logits; same classes only", KDSettings, stages,
-                check=require_same_classes)
+METHOD = Method(
+    "kd", "plain distillation of logits; same classes only", KDSettings, stages, check=require_same_classes
+)

@@ -81,7 +81,9 @@ class AuthorsSettings(RefilledSettings):
 # --- the two terms ------------------------------------------------------------------------------------
 
 
-def comparison_term(student_z: Tensor, teacher_z: Tensor, labels: Tensor, settings: RefilledSettings) -> Tensor:
+def comparison_term(
+    student_z: Tensor, teacher_z: Tensor, labels: Tensor, settings: RefilledSettings
+) -> Tensor:
     """Section 4.2: how the teacher compares the tuples that the student puts forward."""
     return settings.comparison_scale * objectives.comparison_matching(
         student_z, teacher_z, labels,
@@ -185,7 +187,9 @@ def joint_stage(
 # --- the method and its variants ----------------------------------------------------------------------
 
 
-def two_stages(teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int) -> list[Stage]:
+def two_stages(
+    teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
+) -> list[Stage]:
     """Algorithm 1: the embedding, then the classifier."""
     first, second = share(epochs, settings.embedding_share)
     return [
@@ -202,16 +206,22 @@ def share(epochs: int, first_share: float) -> tuple[int, int]:
     return first, epochs - first
 
 
-def _embedding_only(teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int) -> list[Stage]:
+def _embedding_only(
+    teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
+) -> list[Stage]:
     first, second = share(epochs, settings.embedding_share)
     return [embedding_stage(teacher, student, settings, first), cross_entropy_stage(student, second)]
 
 
-def _classifier_only(teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int) -> list[Stage]:
+def _classifier_only(
+    teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
+) -> list[Stage]:
     return [classifier_stage(teacher, student, train, settings, epochs)]
 
 
-def _joint(teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int) -> list[Stage]:
+def _joint(
+    teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
+) -> list[Stage]:
     return [joint_stage(teacher, student, train, settings, epochs)]
 
 

@@ -68,5 +68,7 @@ def check_split(network: Network, prepared: Tensor, logits: Tensor) -> None:
         ours = network.classify(embeddings) if fits else torch.empty(0)
     tolerance = 1e-5 * max(1.0, logits.abs().max().item())
     if ours.shape != logits.shape or not torch.allclose(ours, logits, rtol=1e-4, atol=tolerance):
-        raise UserError(f"{network.spec}: its logits are not one linear layer of one embedding, so it cannot "
-                        f"be used here (embedding {tuple(embeddings.shape)}, logits {tuple(logits.shape)})")
+        raise UserError(
+            f"{network.spec}: its logits are not one linear layer of one embedding, so it cannot "
+            f"be used here (embedding {tuple(embeddings.shape)}, logits {tuple(logits.shape)})"
+        )

@@ -32,9 +32,11 @@ class ConvNet(Network):
         super().__init__(f"convnet-{blocks}", CHANNELS, classes, preprocess)
         inputs = [preprocess.channels] + [CHANNELS] * (blocks - 1)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(channels, CHANNELS, 3, padding=1), nn.BatchNorm2d(CHANNELS), nn.ReLU(),
-                          Halve())
-            for channels in inputs)
+            nn.Sequential(
+                nn.Conv2d(channels, CHANNELS, 3, padding=1), nn.BatchNorm2d(CHANNELS), nn.ReLU(), Halve()
+            )
+            for channels in inputs
+        )
         self.head = nn.Linear(self.dim, len(classes))
         initialise(self)
 

@@ -45,8 +45,10 @@ def _mean_and_std(told: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float,
         factor = 1.0
     offset = 1.0 if told.get("rescale_offset") else 0.0
     # The model sees (factor * pixel - offset - mean) / std.
-    return (tuple((float(value) + offset) / factor for value in mean),
-            tuple(float(value) / factor for value in std))
+    return (
+        tuple((float(value) + offset) / factor for value in mean),
+        tuple(float(value) / factor for value in std),
+    )
 
 
 def _side(spec: str, told: dict[str, Any]) -> int | None:
@@ -57,6 +59,7 @@ def _side(spec: str, told: dict[str, Any]) -> int | None:
         return size
     height = size.get("height", size.get("shortest_edge"))
     if size.get("width", height) != height:
-        raise UserError(f"{spec} takes images of {height} x {size['width']} pixels; only square ones are "
-                        f"supported")
+        raise UserError(
+            f"{spec} takes images of {height} x {size['width']} pixels; only square ones are supported"
+        )
     return height

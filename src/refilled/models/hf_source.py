@@ -52,14 +52,20 @@ class HuggingFaceNetwork(Network):
         return {**super().architecture(), "config": config}
 
 
-def load_hf(spec: str, classes: LabelSpace | None, image_size: int | None,
-            mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> HuggingFaceNetwork:
+def load_hf(
+    spec: str,
+    classes: LabelSpace | None,
+    image_size: int | None,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+) -> HuggingFaceNetwork:
     """Load the model of a folder or of the hub; the arguments are those of :func:`refilled.models.load`."""
     transformers = import_extra("transformers", "hf")
     source = spec.removeprefix("hf:")
     if source.startswith("~"):
         source = str(Path(source).expanduser())
-    if not Path(source).is_dir() and (source.startswith((".", "/")) or source.count("/") > 1 or not source):
+    looks_like_a_path = source.startswith((".", "/")) or source.count("/") > 1
+    if not source or (looks_like_a_path and not Path(source).is_dir()):  # not for the hub to search in vain
         raise UserError(f"{spec}: there is no folder {source!r}")
     classifiers = transformers.AutoModelForImageClassification
     try:
@@ -73,17 +79,22 @@ def load_hf(spec: str, classes: LabelSpace | None, image_size: int | None,
     gaps = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     of_backbone = [name for name in gaps if not name.startswith(f"{head}.")]
     if of_backbone:
-        raise UserError(f"{spec}: the checkpoint lacks {len(of_backbone)} tensors of the model, among them "
-                        f"{of_backbone[0]}")
+        raise UserError(
+            f"{spec}: the checkpoint lacks {len(of_backbone)} tensors of the model, among them "
+            f"{of_backbone[0]}"
+        )
     if gaps and classes is None:
-        raise UserError(f"{spec}: the checkpoint has no classifier ({gaps[0]} is missing); say which classes a "
-                        f"new one shall have")
+        raise UserError(
+            f"{spec}: the checkpoint has no classifier ({gaps[0]} is missing); say which classes "
+            f"a new one shall have"
+        )
 
     told = _read_preprocessor(source)
     own = hf_preprocess(spec, told, model.config)
     preprocess = Preprocess(image_size or own.size, mean or own.mean, std or own.std)
     prepared, logits = try_out(
-        spec, lambda images: model(pixel_values=images, return_dict=True).logits, preprocess)
+        spec, lambda images: model(pixel_values=images, return_dict=True).logits, preprocess
+    )
     id2label = {int(label): name for label, name in model.config.id2label.items()}
     names = made_unique(name for _, name in sorted(id2label.items()))
     network = HuggingFaceNetwork(spec, model, names, preprocess).eval()
@@ -95,8 +106,9 @@ def load_hf(spec: str, classes: LabelSpace | None, image_size: int | None,
     return network
 
 
-def rebuild_hf(architecture: dict[str, Any], classes: LabelSpace,
-               preprocess: Preprocess) -> HuggingFaceNetwork:
+def rebuild_hf(
+    architecture: dict[str, Any], classes: LabelSpace, preprocess: Preprocess
+) -> HuggingFaceNetwork:
     """The network that ``architecture()`` described; its weights are still to be loaded."""
     transformers = import_extra("transformers", "hf")
     spec, settings = architecture["spec"], dict(architecture["config"])
@@ -112,8 +124,11 @@ def rebuild_hf(architecture: dict[str, Any], classes: LabelSpace,
 def classifier_name(spec: str, model: Any) -> str:
     """Name, inside the model, of its last linear layer with one output per class."""
     labels = model.config.num_labels
-    names = [name for name, layer in model.named_modules()
-             if isinstance(layer, nn.Linear) and layer.out_features == labels]
+    names = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == labels
+    ]
     if not names:
         raise UserError(f"{spec}: the model has no linear layer with one output for each of {labels} classes")
     return names[-1]
@@ -123,6 +138,10 @@ def _read_preprocessor(source: str) -> dict[str, Any] | None:
     """Contents of the model's ``preprocessor_config.json``, None if it has none."""
     from transformers.utils import cached_file
 
-    path = cached_file(source, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False,
-                       _raise_exceptions_for_connection_errors=False)
+    path = cached_file(
+        source,
+        "preprocessor_config.json",
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
     return read_json(Path(path)) if path else None

@@ -24,9 +24,11 @@ def separable(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     """A 3x3 convolution per channel, then a 1x1 convolution over the channels; both normalised."""
     return nn.Sequential(
         nn.Conv2d(inputs, inputs, 3, stride=stride, padding=1, groups=inputs, bias=False),
-        nn.BatchNorm2d(inputs), nn.ReLU(),
+        nn.BatchNorm2d(inputs),
+        nn.ReLU(),
         nn.Conv2d(inputs, outputs, 1, bias=False),
-        nn.BatchNorm2d(outputs), nn.ReLU(),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
     )
 
 
@@ -52,8 +54,9 @@ class MobileNet(Network):
         super().__init__(f"mobilenet-{digits}", scaled(RESOLUTIONS[-1][-1], width), classes, preprocess)
         small = is_small(preprocess)
         inputs = scaled(32, width)
-        self.stem = nn.Sequential(conv3x3(preprocess.channels, inputs, stride=1 if small else 2),
-                                  nn.BatchNorm2d(inputs), nn.ReLU())
+        self.stem = nn.Sequential(
+            conv3x3(preprocess.channels, inputs, stride=1 if small else 2), nn.BatchNorm2d(inputs), nn.ReLU()
+        )
         first_strided = 2 if small else 1
         stages = []
         for level, blocks in enumerate(RESOLUTIONS):

@@ -11,8 +11,18 @@ from refilled.models.resnet import IMAGENET_BLOCKS, CifarResNet, ImageNetResNet
 from refilled.models.resnet12 import ResNet12
 from refilled.models.wide_resnet import WideResNet
 
-EXAMPLES = ("wrn-16-2", "wrn-40-2", "resnet-20", "resnet-32", "resnet-18", "resnet-34", "resnet-12",
-            "mobilenet-1", "mobilenet-0.5", "convnet-4")
+EXAMPLES = (
+    "wrn-16-2",
+    "wrn-40-2",
+    "resnet-20",
+    "resnet-32",
+    "resnet-18",
+    "resnet-34",
+    "resnet-12",
+    "mobilenet-1",
+    "mobilenet-0.5",
+    "convnet-4",
+)
 """One name of each kind, for messages and help."""
 
 _FORMS = {

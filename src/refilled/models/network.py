@@ -80,13 +80,15 @@ class Network(nn.Module):
         channels, wanted = images.shape[1], self.preprocess.channels
         if channels != wanted:
             if channels != 1:
-                raise ValueError(f"{self.spec} takes {wanted} channels, the images have {channels}: "
-                                 f"{tuple(images.shape)}")
+                raise ValueError(
+                    f"{self.spec} takes {wanted} channels, the images have {channels}: {tuple(images.shape)}"
+                )
             images = images.expand(-1, wanted, -1, -1)
         size = self.preprocess.size
         if size is not None and images.shape[-2:] != (size, size):
-            images = F.interpolate(images, size=(size, size), mode="bilinear", antialias=True,
-                                   align_corners=False)
+            images = F.interpolate(
+                images, size=(size, size), mode="bilinear", antialias=True, align_corners=False
+            )
         return (images - self._mean) / self._std
 
     def features(self, images: Tensor) -> list[Tensor]:
@@ -108,8 +110,9 @@ class Network(nn.Module):
 
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Feature maps of prepared images; what an architecture of ours is written as."""
-        raise ValueError(f"{self.spec} has no feature maps; choose a method that matches embeddings or "
-                         f"logits")
+        raise ValueError(
+            f"{self.spec} has no feature maps; choose a method that matches embeddings or logits"
+        )
 
     def embed_prepared(self, prepared: Tensor) -> Tensor:
         """Embeddings of prepared images: the last feature map, averaged over its positions."""

@@ -84,14 +84,17 @@ class CifarResNet(BasicResNet):
 
     def __init__(self, depth: int, classes: LabelSpace, preprocess: Preprocess):
         if depth < 8 or (depth - 2) % 6:
-            raise UserError(f"resnet-{depth}: the depth of a ResNet for small images is 6n + 2 (8, 14, 20, "
-                            f"32, 44, 56, 110…); there are also resnet-12, resnet-18 and resnet-34")
+            raise UserError(
+                f"resnet-{depth}: the depth of a ResNet for small images is 6n + 2 (8, 14, 20, "
+                f"32, 44, 56, 110…); there are also resnet-12, resnet-18 and resnet-34"
+            )
         super().__init__(f"resnet-{depth}", 64, classes, preprocess)
         self.stem = nn.Sequential(conv3x3(preprocess.channels, 16), nn.BatchNorm2d(16), nn.ReLU())
         blocks = (depth - 2) // 6
         shapes = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
-        self.stages = nn.ModuleList(make_stage(inputs, outputs, blocks, stride, padded=True)
-                                    for inputs, outputs, stride in shapes)
+        self.stages = nn.ModuleList(
+            make_stage(inputs, outputs, blocks, stride, padded=True) for inputs, outputs, stride in shapes
+        )
         self.head = nn.Linear(self.dim, len(classes))
         initialise(self)
 
@@ -116,11 +119,16 @@ class ImageNetResNet(BasicResNet):
         if is_small(preprocess):
             self.stem = nn.Sequential(conv3x3(channels, 64), nn.BatchNorm2d(64), nn.ReLU())
         else:
-            self.stem = nn.Sequential(nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
-                                      nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
+            self.stem = nn.Sequential(
+                nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False),
+                nn.BatchNorm2d(64),
+                nn.ReLU(),
+                nn.MaxPool2d(3, stride=2, padding=1),
+            )
         shapes = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
         self.stages = nn.ModuleList(
             make_stage(inputs, outputs, blocks, stride, padded=False)
-            for (inputs, outputs, stride), blocks in zip(shapes, IMAGENET_BLOCKS[depth]))
+            for (inputs, outputs, stride), blocks in zip(shapes, IMAGENET_BLOCKS[depth])
+        )
         self.head = nn.Linear(self.dim, len(classes))
         initialise(self)

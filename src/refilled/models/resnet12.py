@@ -23,9 +23,14 @@ class TripleBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
         self.convolutions = nn.Sequential(
-            conv3x3(inputs, outputs), nn.BatchNorm2d(outputs), nn.LeakyReLU(SLOPE),
-            conv3x3(outputs, outputs), nn.BatchNorm2d(outputs), nn.LeakyReLU(SLOPE),
-            conv3x3(outputs, outputs), nn.BatchNorm2d(outputs),
+            conv3x3(inputs, outputs),
+            nn.BatchNorm2d(outputs),
+            nn.LeakyReLU(SLOPE),
+            conv3x3(outputs, outputs),
+            nn.BatchNorm2d(outputs),
+            nn.LeakyReLU(SLOPE),
+            conv3x3(outputs, outputs),
+            nn.BatchNorm2d(outputs),
         )
         self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
         self.halve = Halve()

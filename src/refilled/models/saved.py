@@ -43,8 +43,9 @@ def read_network(folder: str | Path) -> Network:
         raise UserError(_why_none(folder))
     description = read_json(path)
     if description.get("format") != FORMAT:
-        raise UserError(f"{path} has format {description.get('format')!r}; this version of refilled reads "
-                        f"format {FORMAT}")
+        raise UserError(
+            f"{path} has format {description.get('format')!r}; this version of refilled reads format {FORMAT}"
+        )
     try:
         classes = LabelSpace(description["classes"])
         preprocess = Preprocess.from_json(description["preprocess"])

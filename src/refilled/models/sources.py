@@ -13,12 +13,25 @@ from refilled.models.network import IMAGENET_MEAN, IMAGENET_STD, Network, Prepro
 from refilled.models.saved import read_network
 from refilled.models.timm_source import load_timm
 
-EXAMPLES = (*native.EXAMPLES, "timm:NAME", "timm:NAME@FILE.safetensors", "timm:NAME@random",
-            "hf:FOLDER-or-REPO", "run:FOLDER")
+EXAMPLES = (
+    *native.EXAMPLES,
+    "timm:NAME",
+    "timm:NAME@FILE.safetensors",
+    "timm:NAME@random",
+    "hf:FOLDER-or-REPO",
+    "run:FOLDER",
+)
 
 
-def load(spec: str, classes: Classes | None = None, *, image_size: int | None = None, channels: int = 3,
-         mean: Sequence[float] | None = None, std: Sequence[float] | None = None) -> Network:
+def load(
+    spec: str,
+    classes: Classes | None = None,
+    *,
+    image_size: int | None = None,
+    channels: int = 3,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Network:
     """A network by its name.
 
     - ``wrn-16-2``, ``resnet-32``, ``resnet-18``, ``resnet-12``, ``mobilenet-0.5``, ``convnet-4``: ours, with
@@ -34,7 +47,7 @@ def load(spec: str, classes: Classes | None = None, *, image_size: int | None = 
         spec: the name.
         classes: a label space, a list of names, or how many there are. Fresh weights need it. A model that
             has classes of its own keeps its head if these are the same names in the same order, and gets a
-            new head otherwise (``network.notes`` then says so); without ``classes`` its head is never touched.
+            new head otherwise (``network.notes`` says so); without ``classes`` its head is never touched.
         image_size: side in pixels to which images are brought; by default the published one. The student of
             a run keeps the size that it was trained with.
         channels: colour channels of the network's input. Models of ``hf:`` and ``run:`` keep theirs.
@@ -61,11 +74,14 @@ def load(spec: str, classes: Classes | None = None, *, image_size: int | None = 
         return load_hf(spec, space, image_size, means, stds)
     if spec.startswith("run:"):
         return _load_run(spec, Path(spec.removeprefix("run:")), space, image_size)
+    if space is None and (Path(spec) / "student.json").is_file():  # a run that is called like a model
+        return _load_run(spec, Path(spec), space, image_size)
     if native.is_native(spec):
         size = image_size or native.published_size(spec)
         if space is None:
-            raise UserError(f"{spec} starts from fresh weights, which know no classes; say which ones it "
-                            f"shall have")
+            raise UserError(
+                f"{spec} starts from fresh weights, which know no classes; say which ones it shall have"
+            )
         usual = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,) * channels, (0.5,) * channels)
         return native.build(spec, space, Preprocess(size, means or usual[0], stds or usual[1]))
     if "/" in spec or Path(spec).is_dir():

@@ -14,7 +14,7 @@ from refilled.models.weights import read_weights
 
 @dataclass
 class TimmFile:
-    """Weights by name, names of the classes, and ``mean``, ``std`` and ``input_size`` where they are given."""
+    """Weights by name, names of the classes, and ``mean``, ``std`` and ``input_size`` where given."""
 
     path: Path
     weights: dict[str, Tensor]
@@ -31,8 +31,10 @@ def read_timm_file(path: Path) -> TimmFile:
     ``input_size`` too, or all of them inside ``pretrained_cfg``, as timm writes them.
     """
     if path.suffix != ".safetensors":
-        raise UserError(f"weights are read from .safetensors files, not from {path}: other formats can run "
-                        f"code when they are opened; convert it with safetensors.torch.save_file")
+        raise UserError(
+            f"weights are read from .safetensors files, not from {path}: other formats can run "
+            f"code when they are opened; convert it with safetensors.torch.save_file"
+        )
     weights, metadata = read_weights(path)
     told: dict[str, Any] = {}
     sidecar = _sidecar(path)

@@ -66,8 +66,14 @@ class _Found:
     notes: list[str] = field(default_factory=list)
 
 
-def load_timm(spec: str, classes: LabelSpace | None, image_size: int | None, channels: int,
-              mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> TimmNetwork:
+def load_timm(
+    spec: str,
+    classes: LabelSpace | None,
+    image_size: int | None,
+    channels: int,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+) -> TimmNetwork:
     """Build what the spec says; the arguments are those of :func:`refilled.models.load`."""
     timm = import_extra("timm", "timm")
     name, _, origin = spec.removeprefix("timm:").partition("@")
@@ -90,7 +96,8 @@ def load_timm(spec: str, classes: LabelSpace | None, image_size: int | None, cha
     preprocess = Preprocess(
         side,
         mean or _per_channel(settings.get("mean", IMAGENET_MEAN), channels),
-        std or _per_channel(settings.get("std", IMAGENET_STD), channels))
+        std or _per_channel(settings.get("std", IMAGENET_STD), channels),
+    )
     _resize(spec, found.model, side)
     prepared, logits = try_out(spec, found.model.eval(), preprocess)
     own = found.classes or numbered(found.model.num_classes)
@@ -126,14 +133,18 @@ def _pretrained(timm: Any, spec: str, name: str, classes: LabelSpace | None, cha
     """timm's own weights."""
     published = timm.get_pretrained_cfg(name)
     if published is None or not published.has_weights:  # for some of these timm only warns and goes on
-        raise UserError(f"{spec}: timm has no weights for this model; give a file ({spec}@FILE.safetensors) "
-                        f"or start from scratch ({spec}@random)")
+        raise UserError(
+            f"{spec}: timm has no weights for this model; give a file ({spec}@FILE.safetensors) "
+            f"or start from scratch ({spec}@random)"
+        )
     try:
         model = timm.create_model(name, pretrained=True, in_chans=channels)
     except Exception as error:  # the hub's client raises errors of many libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"{spec}: could not get the pretrained weights ({reason}); without a connection give "
-                        f"a file: {spec}@FILE.safetensors") from error
+        raise UserError(
+            f"{spec}: could not get the pretrained weights ({reason}); without a connection give "
+            f"a file: {spec}@FILE.safetensors"
+        ) from error
     if not model.num_classes:
         if classes is None:
             raise UserError(f"{spec}: the weights have no classifier; say which classes a new one shall have")
@@ -143,16 +154,19 @@ def _pretrained(timm: Any, spec: str, name: str, classes: LabelSpace | None, cha
     return _Found(model, made_unique(names) if names else numbered(model.num_classes))
 
 
-def _from_file(timm: Any, spec: str, name: str, file: TimmFile, classes: LabelSpace | None,
-               channels: int) -> _Found:
+def _from_file(
+    timm: Any, spec: str, name: str, file: TimmFile, classes: LabelSpace | None, channels: int
+) -> _Found:
     """Weights of a file, every one of them; only a classifier may lack, and only if it is replaced anyway."""
     blank = timm.create_model(name, pretrained=False, in_chans=channels)
     last = blank.get_classifier()
     classifier = next((layer for layer, module in blank.named_modules() if module is last), None)
     weight = file.weights.get(f"{classifier}.weight")
     if weight is None and classes is None:
-        raise UserError(f"{file.path} has no classifier ({classifier}.weight), so {spec} knows no classes; say "
-                        f"which classes a new classifier shall have")
+        raise UserError(
+            f"{file.path} has no classifier ({classifier}.weight), so {spec} knows no classes; "
+            f"say which classes a new classifier shall have"
+        )
     count = len(classes or ()) if weight is None else len(weight)
     model = timm.create_model(name, pretrained=False, num_classes=count, in_chans=channels)
     # The file's images may have another side than timm's; the shapes of some weights depend on it.
@@ -164,8 +178,10 @@ def _from_file(timm: Any, spec: str, name: str, file: TimmFile, classes: LabelSp
         return _Found(model, None, file.settings)
     if file.names is not None:
         if len(file.names) != count:
-            raise UserError(f"{file.path}: there are {len(file.names)} class names, but its classifier has "
-                            f"{count} outputs")
+            raise UserError(
+                f"{file.path}: there are {len(file.names)} class names, but its classifier has "
+                f"{count} outputs"
+            )
         return _Found(model, made_unique(file.names), file.settings)
     names = _imagenet_names(timm, count)
     if names is None:
@@ -199,6 +215,9 @@ def _resize(spec: str, model: Any, side: int) -> None:
     """Prepare a model whose weights depend on the image size (position embeddings) for another one."""
     published = _side(spec, model.pretrained_cfg)
     if hasattr(model, "set_input_size"):
-        model.set_input_size(img_size=side)
+        try:
+            model.set_input_size(img_size=side)
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise UserError(f"{spec} does not take images of {side} pixels: {error}") from error
     elif side != published and model.pretrained_cfg.get("fixed_input_size"):
         raise UserError(f"{spec} takes images of {published} pixels only, not {side}")

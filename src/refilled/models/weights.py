@@ -25,13 +25,15 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def write_weights(module: nn.Module, path: Path) -> None:
     """Write a module's parameters and buffers; the file appears whole or not at all."""
     # A tensor of its own each: safetensors refuses two names for one memory.
-    tensors = {name: tensor.detach().cpu().contiguous().clone()
-               for name, tensor in module.state_dict().items()}
+    tensors = {
+        name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()
+    }
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata={"format": "pt"}))
 
 
-def fit_weights(module: nn.Module, weights: dict[str, Tensor], path: Path, what: str,
-                may_lack: tuple[str, ...] = ()) -> None:
+def fit_weights(
+    module: nn.Module, weights: dict[str, Tensor], path: Path, what: str, may_lack: tuple[str, ...] = ()
+) -> None:
     """Copy weights into a module; every tensor must find its place, or the first one that does not is named.
 
     Args:
@@ -50,11 +52,15 @@ def fit_weights(module: nn.Module, weights: dict[str, Tensor], path: Path, what:
                 continue
             raise UserError(f"{path} has no tensor {name!r} of shape {tuple(tensor.shape)}: {advice}")
         if weights[name].shape != tensor.shape:
-            raise UserError(f"tensor {name!r} has shape {tuple(weights[name].shape)} in {path}, but "
-                            f"{tuple(tensor.shape)} in {what}: {advice}")
+            raise UserError(
+                f"tensor {name!r} has shape {tuple(weights[name].shape)} in {path}, but "
+                f"{tuple(tensor.shape)} in {what}: {advice}"
+            )
     extra = next((name for name in weights if name not in wanted), None)
     if extra is not None:
-        raise UserError(f"{path} has a tensor {extra!r} of shape {tuple(weights[extra].shape)} that {what} "
-                        f"does not have: {advice}")
+        raise UserError(
+            f"{path} has a tensor {extra!r} of shape {tuple(weights[extra].shape)} that {what} "
+            f"does not have: {advice}"
+        )
     with torch.no_grad():
         module.load_state_dict(weights, strict=False)

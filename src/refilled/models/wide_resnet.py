@@ -51,8 +51,9 @@ class WideResNet(Network):
         dropout: probability of dropping a value between a block's convolutions.
     """
 
-    def __init__(self, depth: int, width: int, classes: LabelSpace, preprocess: Preprocess,
-                 dropout: float = 0.0):
+    def __init__(
+        self, depth: int, width: int, classes: LabelSpace, preprocess: Preprocess, dropout: float = 0.0
+    ):
         if depth < 10 or (depth - 4) % 6:
             raise UserError(f"wrn-{depth}-{width}: the depth of a wide ResNet is 6n + 4: 10, 16, 22, 28, 40…")
         if width < 1:

@@ -11,7 +11,8 @@ a = exp(-D_T/τ_T), s = exp(-D/τ_S) and g = D/τ_S - D_T/τ_T, the divergence o
     KL = (a_p g_p + Σ a_n g_n) / Z_T + log Z_S - log Z_T,   Z_T = a_p + Σ a_n,   Z_S = s_p + Σ s_n,
 
 so three running sums are enough: exact, O(B² log B) time, O(B²) memory, static shapes. Sums only ever
-add, never subtract, and run in float64, so small temperatures lose nothing to cancellation.
+add, never subtract, and run in float64, so small temperatures lose nothing to cancellation. With a
+``margin`` or ``max_impostors`` a run of negatives ends somewhere, and its sums cost O(B² log B) memory.
 """
 
 import torch
@@ -64,7 +65,7 @@ def comparison_matching(
         raise ValueError(f"margin must be greater than 0, or None for no bound, not {margin}")
 
     with torch.autocast(student.device.type, enabled=False):
-        unit_student, unit_teacher = _unit_rows(student), _unit_rows(teacher.detach())
+        unit_student, unit_teacher = _centred(_unit_rows(student)), _centred(_unit_rows(teacher.detach()))
         size = len(labels)
         block = max(1, min(size, _BLOCK_ELEMENTS // max(size, 1)))
         settings = (tau_student, tau_teacher, margin, max_impostors)
@@ -91,11 +92,14 @@ def _unit_rows(x: Tensor) -> Tensor:
     return torch.where(alive, x, 0.0) * torch.where(alive, squared, 1.0).rsqrt()
 
 
+def _centred(x: Tensor) -> Tensor:
+    """Rows less their mean: distances stay as they are, and rounding errors shrink with the spread."""
+    return x - x.detach().mean(dim=0) if len(x) else x
+
+
 def _distances(rows: Tensor, all_rows: Tensor) -> Tensor:
     """Euclidean distances [b, B]; exactly 0, with gradient 0, between equal embeddings."""
-    squared = (
-        (rows * rows).sum(1, keepdim=True) + (all_rows * all_rows).sum(1) - 2.0 * (rows @ all_rows.T)
-    )
+    squared = (rows * rows).sum(1, keepdim=True) + (all_rows * all_rows).sum(1) - 2.0 * (rows @ all_rows.T)
     apart = squared > _ZERO_SQUARED
     return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
 

@@ -10,7 +10,7 @@ Ye, Lu, Zhan, Section 4.3.2, "Adaptively Weighted LKD". Three readings, all of t
 import torch
 from torch import Tensor
 
-from refilled.objectives.checks import check_temperature, full_precision
+from refilled.objectives.checks import check_rows, check_temperature, full_precision
 from refilled.objectives.local_kd import local_divergence, local_log_softmax
 
 
@@ -33,15 +33,18 @@ def confidence_weights(
     """
     if scores.ndim != 2:
         raise ValueError(f"scores must have shape [B, C], not {list(scores.shape)}")
+    if labels is not None:
+        check_rows(labels, scores=scores)
     check_temperature(tau=tau)
     with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
         scores = full_precision(scores) / tau
         log_p = scores.log_softmax(dim=1) if labels is None else local_log_softmax(scores, labels)
         weights = 2.0 * torch.sigmoid(log_p.amax(dim=1))
-        if min_max:
+        if min_max and len(weights):
             low, high = weights.min(), weights.max()
             spread = high - low
-            weights = torch.where(spread > 0, (weights - low) / spread.clamp(min=1e-12), 1.0)
+            equal = spread <= 8 * torch.finfo(weights.dtype).eps  # rounding is not to be stretched to 0..1
+            weights = torch.where(equal, 1.0, (weights - low) / torch.where(equal, 1.0, spread))
         return weights
 
 
@@ -67,4 +70,4 @@ def gap_weights(
     """
     with torch.no_grad():
         gap = local_divergence(student_logits, teacher_scores, labels, tau_student, tau_teacher)
-        return 2.0 * torch.sigmoid(-gap)
+        return 2.0 * torch.sigmoid(-gap.clamp(min=0))

@@ -64,4 +64,4 @@ def local_kd(
         if weights.shape != labels.shape:
             raise ValueError(f"weights must have shape {list(labels.shape)}, not {list(weights.shape)}")
         divergence = divergence * weights.detach().to(divergence.dtype)
-    return divergence.mean()
+    return divergence.sum() / max(len(labels), 1)

@@ -22,4 +22,4 @@ def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> T
     with torch.autocast(student_logits.device.type, enabled=False):
         student = (full_precision(student_logits) / tau).log_softmax(dim=1)
         teacher = (full_precision(teacher_logits).detach() / tau).log_softmax(dim=1)
-        return tau * tau * (teacher.exp() * (teacher - student)).sum(dim=1).mean()
+        return tau * tau * (teacher.exp() * (teacher - student)).sum() / max(len(student), 1)

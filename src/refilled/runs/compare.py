@@ -62,8 +62,16 @@ class Verdict:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """For a table: name, accuracy, mean training time, epochs."""
         return [
-            (name, accuracy_text(results), f"{spread([r.seconds for r in results]).mean:.1f} s", str(results[0].epochs))
-            for name, results in ((self.with_teacher[0].method, self.with_teacher), ("student alone", self.alone))
+            (
+                name,
+                accuracy_text(results),
+                f"{spread([r.seconds for r in results]).mean:.1f} s",
+                str(results[0].epochs),
+            )
+            for name, results in (
+                (self.with_teacher[0].method, self.with_teacher),
+                ("student alone", self.alone),
+            )
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -126,12 +134,24 @@ def compare(
         seed = first + number
         place = base if number == 0 or base is None else base / "others" / f"{method}-seed{seed}"
         with_teacher.append(
-            distill(teacher, student, data, method, place, resume=resume, progress=progress, seed=seed, **settings)
+            distill(
+                teacher, student, data, method, place, resume=resume, progress=progress, seed=seed, **settings
+            )
         )
         if alone:
             place = base / "others" / f"student-seed{seed}" if base else None
             without.append(
-                distill(None, student, data, "student", place, resume=resume, progress=progress, seed=seed, **shared)
+                distill(
+                    None,
+                    student,
+                    data,
+                    "student",
+                    place,
+                    resume=resume,
+                    progress=progress,
+                    seed=seed,
+                    **shared,
+                )
             )
     verdict = Verdict(tuple(with_teacher), tuple(without))
     if base is not None and alone:

@@ -1,6 +1,5 @@
 """The demo: a student of 4-9 with a teacher that only knows 0-7, on real handwritten digits."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,20 @@ class Demo:
         for name, results in self.results.items():
             gain = 100 * (spread([r.accuracy for r in results]).mean - alone)
             seconds = spread([r.seconds for r in results]).mean
-            rows.append((name, accuracy_text(results), "" if name == "student alone" else f"{gain:+.2f}", f"{seconds:.1f} s"))
+            rows.append(
+                (
+                    name,
+                    accuracy_text(results),
+                    "" if name == "student alone" else f"{gain:+.2f}",
+                    f"{seconds:.1f} s",
+                )
+            )
         return rows
 
 
-def run_demo(out: Path, *, seeds: int = 5, shots: int = 5, device: str = "auto", progress: bool = True,
-             **settings: Any) -> Demo:
+def run_demo(
+    out: Path, *, seeds: int = 5, shots: int = 5, device: str = "auto", progress: bool = True, **settings: Any
+) -> Demo:
     """Train the teacher on digits 0-7, then students of 4-9 with and without it.
 
     Args:
@@ -55,14 +62,29 @@ def run_demo(out: Path, *, seeds: int = 5, shots: int = 5, device: str = "auto",
     student = settings.pop("student")
     results: dict[str, list[Result]] = {name: [] for name in METHODS}
     teacher_settings: dict[str, Any] = TEACHER | {"device": device}
-    teacher = distill(None, teacher_settings.pop("student"), "digits", "student", out / "teacher", progress=progress,
-                      **teacher_settings)
+    teacher = distill(
+        None,
+        teacher_settings.pop("student"),
+        "digits",
+        "student",
+        out / "teacher",
+        progress=progress,
+        **teacher_settings,
+    )
     for seed in range(seeds):
         for name, method in METHODS.items():
             place = out / "refilled" if name == "ReFilled" and seed == 0 else None
             results[name].append(
-                distill(teacher.student if method != "student" else None, student, "digits", method, place,
-                        progress=False, seed=seed, **settings)
+                distill(
+                    teacher.student if method != "student" else None,
+                    student,
+                    "digits",
+                    method,
+                    place,
+                    progress=False,
+                    seed=seed,
+                    **settings,
+                )
             )
     demo = Demo({name: tuple(found) for name, found in results.items()}, teacher, out)
     write_json(out / VERDICT, demo.verdict.to_json())

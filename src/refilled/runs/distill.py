@@ -17,7 +17,14 @@ from refilled.methods import Method, Stage, get_method
 from refilled.models import Network, read_network, save_network
 from refilled.runs.folder import RESULT, open_run_folder, read_json
 from refilled.runs.prepare import (
-    Prepared, external_student, load_images, make_teacher, native_student, place, read_splits, wanted_size,
+    Prepared,
+    external_student,
+    load_images,
+    make_teacher,
+    native_student,
+    place,
+    read_splits,
+    wanted_size,
 )  # fmt: skip
 from refilled.runs.settings import sort_settings
 from refilled.training import Reporter, TrainSettings, make_deterministic, make_reporter, pick_device, train
@@ -122,7 +129,9 @@ def distill(
     for line in (*introduction(images, guide, learner, overlap), *images.notes, *learner.notes):
         reporter.line(line)
 
-    seconds = _train(chosen, own_settings, guide, learner, images, train_settings, config, folder, resume, reporter)
+    seconds = _train(
+        chosen, own_settings, guide, learner, images, train_settings, config, folder, resume, reporter
+    )
     result = _judge(method, guide, learner, images, train_settings, seconds, overlap, folder)
     if folder is not None:
         save_network(learner, folder)
@@ -135,11 +144,19 @@ def describe_model(model: str | Path | Network | None) -> str | None:
     return model.spec if isinstance(model, Network) else None if model is None else str(model)
 
 
-def introduction(images: Prepared, teacher: Network | None, student: Network, overlap: Overlap | None) -> list[str]:
+def introduction(
+    images: Prepared, teacher: Network | None, student: Network, overlap: Overlap | None
+) -> list[str]:
     """What is about to happen, in a line or two."""
     parts = [f"{len(images.train.labels)} training"]
-    parts += [f"{len(part.labels)} {name}" for name, part in (("validation", images.val), ("test", images.test)) if part]
-    lines = [f"{images.name}: {len(images.classes)} classes, {', '.join(parts)} images of {images.size} pixels"]
+    parts += [
+        f"{len(part.labels)} {name}"
+        for name, part in (("validation", images.val), ("test", images.test))
+        if part
+    ]
+    lines = [
+        f"{images.name}: {len(images.classes)} classes, {', '.join(parts)} images of {images.size} pixels"
+    ]
     if teacher is not None:
         lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
     return lines

@@ -30,7 +30,12 @@ class Evaluation:
 
 
 def evaluate(
-    run: str | Path, data: str | Path, *, part: str = "test", device: str = "auto", skip_bad_images: bool = False
+    run: str | Path,
+    data: str | Path,
+    *,
+    part: str = "test",
+    device: str = "auto",
+    skip_bad_images: bool = False,
 ) -> Evaluation:
     """Accuracy of a run's student on data; classes are matched by name.
 
@@ -52,7 +57,9 @@ def evaluate(
     )  # fmt: skip
     overlap = network.classes.overlap(splits.classes)
     if not overlap.shared:
-        raise UserError(f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {network.classes!r}")
+        raise UserError(
+            f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {network.classes!r}"
+        )
     known = LabelSpace(splits.classes[there] for _, there in overlap.pairs)
     chosen = getattr(splits.only(known), part)
     if len(chosen) == 0:

@@ -27,16 +27,26 @@ def open_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
         raise UserError(f"{path} is a file; choose another --out")
     filled = path.is_dir() and any(path.iterdir())
     if filled and not resume:
-        raise UserError(f"{path} exists already; choose another --out, or add --resume to go on with that run")
+        raise UserError(
+            f"{path} exists already; choose another --out, or add --resume to go on with that run"
+        )
     if filled:
         before = read_json(path / CONFIG)
         changed = _differences(before.get("run", {}), json.loads(json.dumps(config)))
         if changed:
-            raise UserError(f"{path} was started with other settings ({'; '.join(changed[:3])}); use another --out")
+            raise UserError(
+                f"{path} was started with other settings ({'; '.join(changed[:3])}); use another --out"
+            )
         return
     path.mkdir(parents=True, exist_ok=True)
-    about = {"refilled": refilled.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    command = " ".join(["refilled", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("refilled", "__main__") else None
+    about = {
+        "refilled": refilled.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    command = (
+        " ".join(["refilled", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("refilled", "__main__") else None
+    )
     write_json(path / CONFIG, {"format": 1, "run": config, "versions": about, "command": command})
 
 

@@ -6,7 +6,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from refilled.data import Batches, ImageSet, Progress, Splits, channel_statistics, check_trainable, load_set, open_data
+from refilled.data import (
+    Batches,
+    ImageSet,
+    Progress,
+    Splits,
+    channel_statistics,
+    check_trainable,
+    load_set,
+    open_data,
+)
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.models import Network, load
@@ -47,7 +56,9 @@ def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) ->
 
 def wanted_size(splits: Splits, settings: DataSettings, *networks: Network | None) -> int:
     """Side at which images are held: as asked, as on disk, or the largest that a network wants."""
-    sizes = [network.preprocess.size for network in networks if network is not None and network.preprocess.size]
+    sizes = [
+        network.preprocess.size for network in networks if network is not None and network.preprocess.size
+    ]
     return settings.image_size or splits.image_size or max([FOLDER_SIZE, *sizes])
 
 
@@ -84,8 +95,8 @@ def load_images(
 
 def place(network: Network, device: torch.device) -> Network:
     """Put a network on the device, with the memory layout that convolutions are fastest in there."""
-    layout = torch.channels_last if device.type == "cuda" else torch.preserve_format
-    return network.to(device=device, memory_format=layout)
+    network = network.to(device)
+    return network.to(memory_format=torch.channels_last) if device.type == "cuda" else network  # type: ignore[call-overload]
 
 
 def make_teacher(teacher: str | Path | Network, device: torch.device) -> Network:

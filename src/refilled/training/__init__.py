@@ -7,5 +7,15 @@ from refilled.training.progress import Reporter, make_reporter
 from refilled.training.settings import TrainSettings, make_deterministic, pick_device
 from refilled.training.step import PlainStep
 
-__all__ = ["LossIsNotFinite", "MetricsLog", "PlainStep", "Position", "Reporter", "TrainSettings",
-           "make_deterministic", "make_reporter", "pick_device", "train"]
+__all__ = [
+    "LossIsNotFinite",
+    "MetricsLog",
+    "PlainStep",
+    "Position",
+    "Reporter",
+    "TrainSettings",
+    "make_deterministic",
+    "make_reporter",
+    "pick_device",
+    "train",
+]

@@ -44,7 +44,8 @@ def save_checkpoint(
         for name, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{name}"] = value
-    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    # A tensor of its own each: safetensors refuses two names for one memory.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     metadata = {"position": json.dumps(asdict(position)), "plan": plan}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
@@ -73,8 +74,11 @@ class Checkpoint:
 
     def restore_student(self, student: nn.Module) -> None:
         """Put the saved weights into the student."""
-        state = {name.removeprefix("student."): value for name, value in self._tensors.items()
-                 if name.startswith("student.")}
+        state = {
+            name.removeprefix("student."): value
+            for name, value in self._tensors.items()
+            if name.startswith("student.")
+        }
         own = student.state_dict()
         for name in own.keys() | state.keys():
             if name not in own or name not in state or own[name].shape != state[name].shape:

@@ -90,7 +90,9 @@ def train(
                 now = time.monotonic()
                 if path is not None and (last or now - saved_at >= settings.checkpoint_seconds):
                     _check_weights(stage, epoch)
-                    save_checkpoint(path, student, step.optimizer, Position(index, epoch + 1, now - began), plan)
+                    save_checkpoint(
+                        path, student, step.optimizer, Position(index, epoch + 1, now - began), plan
+                    )
                     saved_at = time.monotonic()
         finally:
             reporter.finish()

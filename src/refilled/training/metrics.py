@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refilled.files import write_atomically
+from refilled.files import write_text
 
 
 class MetricsLog:
@@ -41,5 +41,4 @@ class MetricsLog:
         if self.path is None or not self.path.exists():
             return
         kept = [r for r in self.read() if (r["stage_index"], r["epoch"]) <= (stage, epoch)]
-        text = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self.path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))

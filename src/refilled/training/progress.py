@@ -30,7 +30,9 @@ def describe(record: dict[str, Any]) -> str:
     """The numbers of an epoch in one short line."""
     losses = [f"{key[5:]} {value:.4f}" for key, value in record.items() if key.startswith("loss/")]
     scores = [f"val {key[4:]} {100 * value:.2f} %" for key, value in record.items() if key.startswith("val/")]
-    return "  ".join([*losses, f"lr {record['lr']:.4f}", f"{record['images_per_second']:,.0f} images/s", *scores])
+    return "  ".join(
+        [*losses, f"lr {record['lr']:.4f}", f"{record['images_per_second']:,.0f} images/s", *scores]
+    )
 
 
 class Lines(Reporter):
@@ -60,7 +62,9 @@ class Lines(Reporter):
             return
         self.shown = now
         left = (now - self.began) / (record["epoch"] - self.done) * (self.stage.epochs - record["epoch"])
-        self.line(f"{self.label}: epoch {record['epoch']}/{self.stage.epochs}  {describe(record)}  {left:.0f} s left")
+        self.line(
+            f"{self.label}: epoch {record['epoch']}/{self.stage.epochs}  {describe(record)}  {left:.0f} s left"
+        )
 
 
 class Bar(Reporter):
@@ -89,12 +93,17 @@ class Bar(Reporter):
             console=self.console,
         )
         self.bar.start()
-        self.task = self.bar.add_task("", total=stage.epochs * steps, completed=done * steps, epoch=done, numbers="")
+        self.task = self.bar.add_task(
+            "", total=stage.epochs * steps, completed=done * steps, epoch=done, numbers=""
+        )
 
     def step(self, number: int, loss: float, lr: float) -> None:
         """Move the bar."""
-        self.bar.update(self.task, completed=self.done * self.steps + number,
-                        numbers=self.text or f"loss {loss:.4f}  lr {lr:.4f}")
+        self.bar.update(
+            self.task,
+            completed=self.done * self.steps + number,
+            numbers=self.text or f"loss {loss:.4f}  lr {lr:.4f}",
+        )
 
     def epoch(self, record: dict[str, Any]) -> None:
         """Show the epoch's numbers beside the bar."""

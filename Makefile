@@ -1,0 +1,27 @@
+# `make demo` and `make test` do everything on a machine that has Python 3.11+ with venv, and make.
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: demo test bench clean
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[timm,hf,dev]'
+	touch $@
+
+demo: .venv/installed  ## a teacher of the digits 0-7 helps a student of 4-9
+	$(BIN)/refilled demo
+
+test: .venv/installed  ## style, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
+
+bench: .venv/installed  ## speed and memory against what one would run instead
+	$(BIN)/python benchmarks/comparison.py
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Tests of the mathematics room, each against a slow and obvious reference."""
