@@ -27,14 +27,14 @@ _Flat = arg(name="")
 @configure(tyro.conf.AvoidSubcommands)
 @dataclass
 class DemoCommand:
-    """See it work: real handwritten digits, a teacher of 0-7, a student that must learn 4-9 from a few images.
+    """See it work: a teacher of the digits 0-7, a student that must learn 4-9 from a few images.
 
-    Takes about two minutes on two cores. Prints a table: student alone, ReFilled-EMB, ReFilled, at equal
-    epochs over several seeds, and leaves a run folder that `refilled evaluate` can load.
+    Real handwritten digits, about two minutes on two cores. Prints a table: student alone, ReFilled-EMB,
+    ReFilled, at equal epochs over several seeds, and leaves a run folder that `refilled evaluate` can load.
     """
 
-    out: Path = Path("runs/demo")
-    """Run folder to write."""
+    out: Path | None = None
+    """Folder to write; none: a new one under runs/."""
     seeds: int = 5
     """Seeds; each has other initial weights and other training images."""
     shots: int = 5
@@ -43,7 +43,8 @@ class DemoCommand:
 
     def run(self) -> None:
         """Run the demo and print its table."""
-        demo = run_demo(self.out, seeds=self.seeds, shots=self.shots, device=self.device)
+        out = self.out or fresh_folder("demo")
+        demo = run_demo(out, seeds=self.seeds, shots=self.shots, device=self.device)
         print_demo(demo)
 
 
@@ -205,7 +206,7 @@ def print_demo(demo: Demo) -> None:
     """The demo's table and verdict."""
     print_table(("", "test accuracy", "gain", "training time"), demo.rows())
     console.print(f"[bold]{demo.verdict.sentence()}[/]", highlight=False)
-    console.print(f"Try: refilled evaluate {demo.out} digits", highlight=False)
+    console.print(f"Try: refilled evaluate {demo.student} digits", highlight=False)
 
 
 def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
@@ -227,7 +228,7 @@ def fresh_folder(name: str) -> Path:
     return path
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Any] = {
     "demo": DemoCommand,
     "train": TrainCommand,
     "distill": DistillCommand,

@@ -1,6 +1,6 @@
 """The one contract that every model fulfils, teacher or student, ours or another library's."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -74,6 +74,12 @@ class Network(nn.Module):
     def device(self) -> torch.device:
         """Where the network is."""
         return self._mean.device
+
+    def normalise_by(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        """Prepare pixels with these statistics from now on; for a network that has learned nothing yet."""
+        self.preprocess = replace(self.preprocess, mean=tuple(mean), std=tuple(std))
+        self._mean.copy_(torch.tensor(mean).view_as(self._mean))
+        self._std.copy_(torch.tensor(std).view_as(self._std))
 
     def prepare(self, images: Tensor) -> Tensor:
         """Pixels in 0..1 [B, channels, H, W] as this network wants them: its side, normalised."""

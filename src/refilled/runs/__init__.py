@@ -1,8 +1,9 @@
 """Runs: data, models, method and training put together, and the folder they leave behind."""
 
 from refilled.runs.compare import Verdict, compare
-from refilled.runs.distill import Result, distill
+from refilled.runs.distill import distill
 from refilled.runs.evaluate import Evaluation, evaluate
+from refilled.runs.result import Result
 from refilled.runs.settings import DataSettings
 
 __all__ = ["DataSettings", "Evaluation", "Result", "Verdict", "compare", "distill", "evaluate"]

@@ -10,7 +10,10 @@ from refilled.errors import UserError
 from refilled.evaluation import counting_error, half_interval, spread
 from refilled.files import write_json
 from refilled.models import Network
-from refilled.runs.distill import Result, distill
+from refilled.runs.distill import distill
+from refilled.runs.result import Result
+from refilled.runs.settings import DataSettings, field_names
+from refilled.training import TrainSettings
 
 VERDICT = "verdict.json"
 
@@ -57,9 +60,10 @@ class Verdict:
             "hurt": "The teacher did harm",
             "unclear": "No clear difference",
         }[self.answer]
-        return f"{opening}: {gain:+.2f} points (95 % interval {gain - doubt:+.2f} to {gain + doubt:+.2f}, {basis})."
+        interval = f"{gain - doubt:+.2f} to {gain + doubt:+.2f}"
+        return f"{opening}: {gain:+.2f} points (95 % interval {interval}, {basis})."
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """For a table: name, accuracy, mean training time, epochs."""
         return [
             (
@@ -127,7 +131,8 @@ def compare(
     if isinstance(student, Network):
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
     first = settings.pop("seed", 0)
-    shared = {name: value for name, value in settings.items() if name in _shared_names()}
+    common = {*field_names(TrainSettings), *field_names(DataSettings)}
+    shared = {name: value for name, value in settings.items() if name in common}
     base = Path(out) if out is not None else None
     with_teacher, without = [], []
     for number in range(seeds):
@@ -157,10 +162,3 @@ def compare(
     if base is not None and alone:
         write_json(base / VERDICT, verdict.to_json())
     return verdict
-
-
-def _shared_names() -> set[str]:
-    from refilled.runs.settings import DataSettings, field_names
-    from refilled.training import TrainSettings
-
-    return {*field_names(TrainSettings), *field_names(DataSettings)}

@@ -1,91 +1,80 @@
-"""The demo: a student of 4-9 with a teacher that only knows 0-7, on real handwritten digits."""
+"""The demo: a student of the digits 4-9 with a teacher that only knows 0-7."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refilled.errors import UserError
 from refilled.evaluation import spread
 from refilled.files import write_json
 from refilled.runs.compare import VERDICT, Verdict, accuracy_text
-from refilled.runs.distill import Result, distill
+from refilled.runs.distill import distill
+from refilled.runs.result import Result
+from refilled.training import make_reporter
 
-METHODS = {"student alone": "student", "ReFilled-EMB": "refilled-emb", "ReFilled": "refilled"}
-TEACHER = {"student": "wrn-16-1", "classes": "0:8", "epochs": 30, "batch_size": 64, "val_fraction": 0.0}
-STUDENT = {"student": "convnet-2", "classes": "4:10", "epochs": 200, "batch_size": 64, "val_fraction": 0.0}
+ALONE, METHOD = "student alone", "ReFilled"
+METHODS = {ALONE: "student", "ReFilled-EMB": "refilled-emb", METHOD: "refilled"}
+NETWORK = "wrn-16-1"
+TEACHER: dict[str, Any] = {"classes": "0:8", "epochs": 30, "batch_size": 64, "val_fraction": 0.0}
+STUDENT: dict[str, Any] = {"classes": "4:10", "epochs": 200, "batch_size": 64, "val_fraction": 0.0}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Results of each method, seed by seed, and the folder that holds the first distilled student."""
+    """Results of each method, seed by seed."""
 
     results: dict[str, tuple[Result, ...]]
-    teacher: Result
-    out: Path
+    student: Path
+    """Run folder of the first distilled student."""
 
     @property
     def verdict(self) -> Verdict:
         """ReFilled against the student alone."""
-        return Verdict(self.results["ReFilled"], self.results["student alone"])
+        return Verdict(self.results[METHOD], self.results[ALONE])
 
     def rows(self) -> list[tuple[str, ...]]:
         """For a table: name, accuracy, gain over the student alone, training time."""
-        alone = spread([r.accuracy for r in self.results["student alone"]]).mean
-        rows = []
+        alone = spread([r.accuracy for r in self.results[ALONE]]).mean
+        rows: list[tuple[str, ...]] = []
         for name, results in self.results.items():
             gain = 100 * (spread([r.accuracy for r in results]).mean - alone)
             seconds = spread([r.seconds for r in results]).mean
-            rows.append(
-                (
-                    name,
-                    accuracy_text(results),
-                    "" if name == "student alone" else f"{gain:+.2f}",
-                    f"{seconds:.1f} s",
-                )
-            )
+            shown = "" if name == ALONE else f"{gain:+.2f}"
+            rows.append((name, accuracy_text(results), shown, f"{seconds:.1f} s"))
         return rows
 
 
 def run_demo(
     out: Path, *, seeds: int = 5, shots: int = 5, device: str = "auto", progress: bool = True, **settings: Any
 ) -> Demo:
-    """Train the teacher on digits 0-7, then students of 4-9 with and without it.
+    """Train the teacher on digits 0-7, then students of 4-9 with and without it, all for equal epochs.
 
     Args:
-        out: run folder of the first seed's ReFilled student; the teacher's is ``out/teacher``.
+        out: folder to write: ``teacher`` and ``student`` are run folders in it.
         seeds: number of seeds; initial weights and training images differ.
         shots: training images of each class.
         device: where to compute.
-        progress: show progress.
-        settings: changes to the students' training, for tests.
+        progress: show progress on standard error.
+        settings: changes to the training of all networks, for tests.
     """
-    settings = STUDENT | settings | {"shots": shots, "device": device}
-    student = settings.pop("student")
+    if out.exists():
+        raise UserError(f"{out} exists already; choose another --out")
+    reporter = make_reporter(progress)
+    common = {"device": device, "progress": False} | settings
+    reporter.line("teacher: learns the digits 0-7")
+    teacher = distill(None, NETWORK, "digits", "student", out / "teacher", **(TEACHER | common))
+    reporter.line(f"teacher: {100 * teacher.accuracy:.1f} % of its own digits")
     results: dict[str, list[Result]] = {name: [] for name in METHODS}
-    teacher_settings: dict[str, Any] = TEACHER | {"device": device}
-    teacher = distill(
-        None,
-        teacher_settings.pop("student"),
-        "digits",
-        "student",
-        out / "teacher",
-        progress=progress,
-        **teacher_settings,
-    )
     for seed in range(seeds):
         for name, method in METHODS.items():
-            place = out / "refilled" if name == "ReFilled" and seed == 0 else None
-            results[name].append(
-                distill(
-                    teacher.student if method != "student" else None,
-                    student,
-                    "digits",
-                    method,
-                    place,
-                    progress=False,
-                    seed=seed,
-                    **settings,
-                )
+            guide = teacher.student if method != "student" else None
+            place = out / "student" if name == METHOD and seed == 0 else None
+            learned = distill(
+                guide, NETWORK, "digits", method, place, seed=seed, shots=shots, **(STUDENT | common)
             )
-    demo = Demo({name: tuple(found) for name, found in results.items()}, teacher, out)
+            results[name].append(learned)
+        scores = ", ".join(f"{name} {100 * found[-1].accuracy:.1f} %" for name, found in results.items())
+        reporter.line(f"students of 4-9, seed {seed + 1} of {seeds}: {scores}")
+    demo = Demo({name: tuple(found) for name, found in results.items()}, out / "student")
     write_json(out / VERDICT, demo.verdict.to_json())
     return demo

@@ -15,11 +15,11 @@ from refilled.files import write_json
 CONFIG, RESULT = "config.json", "result.json"
 
 
-def open_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
-    """Make the folder and write its ``config.json``, or check that it is the same run that goes on.
+def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
+    """Refuse a folder that holds anything, unless it is the same run that goes on; nothing is written.
 
     Args:
-        path: the folder; one that holds anything is refused unless it is resumed.
+        path: the folder.
         config: what the run is, as plain data.
         resume: go on with what is there; a folder that is not there yet is started.
     """
@@ -37,8 +37,12 @@ def open_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
             raise UserError(
                 f"{path} was started with other settings ({'; '.join(changed[:3])}); use another --out"
             )
+
+
+def start_run_folder(path: Path, config: dict[str, Any]) -> None:
+    """Make the folder and write its ``config.json``, where it is not there already."""
+    if (path / CONFIG).exists():
         return
-    path.mkdir(parents=True, exist_ok=True)
     about = {
         "refilled": refilled.__version__,
         "torch": torch.__version__,

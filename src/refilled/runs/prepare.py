@@ -34,9 +34,8 @@ class Prepared:
     classes: LabelSpace
     train: Batches
     val: Batches | None
-    test: Batches | None
+    test: Batches
     size: int
-    channels: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     notes: tuple[str, ...]
@@ -48,10 +47,15 @@ def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) ->
     if isinstance(data, Splits):
         return data
     return open_data(
-        data, classes=settings.classes, class_order=settings.class_order, shots=settings.shots, shots_seed=seed,
-        split_seed=settings.split_seed, val_fraction=settings.val_fraction,
+        data,
+        classes=settings.classes,
+        class_order=settings.class_order,
+        shots=settings.shots,
+        shots_seed=seed,
+        split_seed=settings.split_seed,
+        val_fraction=settings.val_fraction,
         skip_bad_images=settings.skip_bad_images,
-    )  # fmt: skip
+    )
 
 
 def wanted_size(splits: Splits, settings: DataSettings, *networks: Network | None) -> int:
@@ -79,18 +83,26 @@ def load_images(
             notes.append(f"{skipped} {name} images could not be read and are left out")
         return images.to(device), labels.to(device)
 
-    def held_out(part: ImageSet, name: str) -> Batches | None:
-        return Batches(*on_device(part, name), batch_size=512) if len(part) else None
-
+    if len(splits.test) == 0:
+        raise UserError(f"{splits.name} has no test images; what is learned could not be judged")
     images, labels = on_device(splits.train, "training")
     check_trainable(labels.cpu(), splits.classes, splits.name)
     mean, std = channel_statistics(images)
     augment = splits.augment if settings.augment == "auto" else settings.augment
     train = Batches(images, labels, train_settings.batch_size, augment, train_settings.seed)
+    val = Batches(*on_device(splits.val, "validation"), batch_size=512) if len(splits.val) else None
+    test = Batches(*on_device(splits.test, "test"), batch_size=512)
     return Prepared(
-        splits.name, splits.classes, train, held_out(splits.val, "validation"), held_out(splits.test, "test"),
-        images.shape[-1], images.shape[1], mean, std, tuple(notes),
-    )  # fmt: skip
+        name=splits.name,
+        classes=splits.classes,
+        train=train,
+        val=val,
+        test=test,
+        size=images.shape[-1],
+        mean=mean,
+        std=std,
+        notes=tuple(notes),
+    )
 
 
 def place(network: Network, device: torch.device) -> Network:
@@ -105,21 +117,19 @@ def make_teacher(teacher: str | Path | Network, device: torch.device) -> Network
     return place(network, device).eval().requires_grad_(False)
 
 
-def external_student(student: str | Path | Network, classes: LabelSpace, seed: int) -> Network | None:
-    """A student that brings its own input size: another library's, or one made already. Else None."""
+def starts_fresh(student: str | Path | Network) -> bool:
+    """Whether a student has learned nothing yet, so that the data decides how its pixels are normalised."""
+    return not isinstance(student, Network) and is_native(str(student))
+
+
+def make_student(student: str | Path | Network, splits: Splits, settings: DataSettings, seed: int) -> Network:
+    """A student for the data's classes: fresh weights of ours, another library's model, or one given."""
     if isinstance(student, Network):
-        if student.classes != classes:
-            raise UserError(f"the student knows {student.classes!r}, the data holds {classes!r}")
+        if student.classes != splits.classes:
+            raise UserError(f"the student knows {student.classes!r}, the data holds {splits.classes!r}")
         return student
-    if is_native(str(student)):
-        return None
-    torch.manual_seed(seed)  # a new head
-    return load(str(student), classes)
-
-
-def native_student(student: str | Path, data: Prepared, seed: int) -> Network:
-    """A student of ours with fresh weights, for the data's size, channels and statistics."""
     torch.manual_seed(seed)
-    return load(
-        str(student), data.classes, image_size=data.size, channels=data.channels, mean=data.mean, std=data.std
-    )
+    if not starts_fresh(student):
+        return load(str(student), splits.classes)
+    size = settings.image_size or splits.image_size or FOLDER_SIZE
+    return load(str(student), splits.classes, image_size=size, channels=splits.channels)

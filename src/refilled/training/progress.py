@@ -25,6 +25,9 @@ class Reporter:
     def line(self, text: str) -> None:
         """Say something between two stages."""
 
+    def loading(self, done: int, total: int) -> None:
+        """Images are being decoded."""
+
 
 def describe(record: dict[str, Any]) -> str:
     """The numbers of an epoch in one short line."""
@@ -44,11 +47,18 @@ class Lines(Reporter):
     """
 
     def __init__(self, every: float = 10.0, stream: TextIO | None = None):
-        self.every, self.stream = every, stream or sys.stderr
+        self.every, self.stream, self.shown = every, stream or sys.stderr, time.monotonic()
 
     def line(self, text: str) -> None:
         """Write one line at once."""
         print(text, file=self.stream, flush=True)
+
+    def loading(self, done: int, total: int) -> None:
+        """Say how far it is, now and then."""
+        now = time.monotonic()
+        if now - self.shown >= self.every:
+            self.shown = now
+            self.line(f"reading images: {done}/{total}")
 
     def start(self, index: int, stages: int, stage: Stage, done: int, steps: int) -> None:
         """Remember the stage, to say how far it is."""
@@ -63,7 +73,8 @@ class Lines(Reporter):
         self.shown = now
         left = (now - self.began) / (record["epoch"] - self.done) * (self.stage.epochs - record["epoch"])
         self.line(
-            f"{self.label}: epoch {record['epoch']}/{self.stage.epochs}  {describe(record)}  {left:.0f} s left"
+            f"{self.label}: epoch {record['epoch']}/{self.stage.epochs}  {describe(record)}  "
+            f"{left:.0f} s left"
         )
 
 
@@ -74,10 +85,24 @@ class Bar(Reporter):
         from rich.console import Console
 
         self.console = Console(stderr=True)
+        self.reading: Any = None
 
     def line(self, text: str) -> None:
         """Print above the bar."""
         self.console.print(text, markup=False, highlight=False)
+
+    def loading(self, done: int, total: int) -> None:
+        """A bar of its own while images are decoded."""
+        from rich.progress import Progress
+
+        if self.reading is None:
+            self.reading = Progress(console=self.console, transient=True)
+            self.reading.add_task("reading images", total=total)
+            self.reading.start()
+        self.reading.update(self.reading.task_ids[0], completed=done, total=total)
+        if done == total:
+            self.reading.stop()
+            self.reading = None
 
     def start(self, index: int, stages: int, stage: Stage, done: int, steps: int) -> None:
         """Draw a bar of all the stage's steps."""

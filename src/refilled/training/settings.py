@@ -15,7 +15,7 @@ class TrainSettings:
     """Settings of the training loop; a learning rate and its schedule apply to each stage anew."""
 
     epochs: int = 100
-    """Passes over the training images, all stages together: two methods with the same number are compared fairly."""
+    """Passes over the training images, all stages together, so that equal numbers compare fairly."""
     batch_size: int = 256
     lr: float = 0.1
     """Learning rate at the start of each stage."""

@@ -1,0 +1,101 @@
+"""What came out of a run, measured on the test images once, at the last epoch."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refilled import evaluation
+from refilled.data import Batches
+from refilled.labels import Overlap
+from refilled.models import Network
+from refilled.runs.prepare import Prepared
+from refilled.training import TrainSettings
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracies are shares from 0 to 1, on test images unless named otherwise."""
+
+    method: str
+    seed: int
+    epochs: int
+    accuracy: float
+    """Top-1 accuracy of the classifier at the last epoch."""
+    top5: float | None
+    """None with five classes or fewer."""
+    ncm: float
+    """Accuracy of the nearest class mean in the student's embedding."""
+    one_nn: float
+    """Accuracy of the nearest training image in the student's embedding."""
+    per_class: dict[str, float | None]
+    """None for a class without test images."""
+    val_accuracy: float | None
+    """None where nothing was held out for validation."""
+    test_images: int
+    seconds: float
+    """Training time, without loading and evaluation."""
+    overlap: float | None
+    """Share of the student's classes that the teacher knows; None without a teacher."""
+    teacher_ncm: float | None
+    """Accuracy of the nearest class mean in the teacher's embedding, on the student's classes."""
+    out: str | None
+    """The run folder."""
+    student: Network | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the network."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "student"}
+
+
+def embedding_accuracy(
+    network: Network, train_images: Batches, asked_images: Batches, autocast_dtype: torch.dtype | None = None
+) -> tuple[float, float]:
+    """Accuracies of the nearest class mean and the nearest training image in a network's embedding."""
+    known = evaluation.predict(network, train_images, autocast_dtype=autocast_dtype)
+    asked = evaluation.predict(network, asked_images, autocast_dtype=autocast_dtype)
+    classes = int(max(known.labels.max(), asked.labels.max())) + 1
+    ncm = evaluation.nearest_class_mean(known.embeddings, known.labels, asked.embeddings, classes)
+    one_nn = evaluation.nearest_neighbour(known.embeddings, known.labels, asked.embeddings)
+    return (ncm == asked.labels).double().mean().item(), (one_nn == asked.labels).double().mean().item()
+
+
+def measure(
+    method: str,
+    teacher: Network | None,
+    student: Network,
+    images: Prepared,
+    settings: TrainSettings,
+    seconds: float,
+    overlap: Overlap | None,
+    folder: Path | None,
+) -> Result:
+    """Read the test images, once, and the validation images where there are any."""
+    dtype = settings.autocast_dtype(student.device)
+    test = evaluation.predict(student, images.test, autocast_dtype=dtype)
+    val = evaluation.predict(student, images.val, autocast_dtype=dtype) if images.val is not None else None
+    ncm, one_nn = embedding_accuracy(student, images.train, images.test, dtype)
+    teacher_ncm = (
+        embedding_accuracy(teacher, images.train, images.test, dtype)[0] if teacher is not None else None
+    )
+    classes = student.classes
+    shares = evaluation.per_class(test.logits.argmax(dim=1), test.labels, len(classes))
+    return Result(
+        method=method,
+        seed=settings.seed,
+        epochs=settings.epochs,
+        accuracy=evaluation.top_k(test.logits, test.labels),
+        top5=evaluation.top_k(test.logits, test.labels, 5) if len(classes) > 5 else None,
+        ncm=ncm,
+        one_nn=one_nn,
+        per_class=dict(zip(classes, shares)),
+        val_accuracy=evaluation.top_k(val.logits, val.labels) if val is not None else None,
+        test_images=len(test.labels),
+        seconds=seconds,
+        overlap=overlap.ratio if overlap is not None else None,
+        teacher_ncm=teacher_ncm,
+        out=str(folder) if folder is not None else None,
+        student=student,
+    )
