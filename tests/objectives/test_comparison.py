@@ -437,14 +437,16 @@ def test_unbounded_windows_equal_no_window():
 # --- shapes, blocks, arguments ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept", [0, 2**25], ids=["made again", "kept"])
 @pytest.mark.parametrize("elements", [1, 17, 16 * 5, 16 * 15])
 @pytest.mark.parametrize(("margin", "max_impostors"), SOME_WINDOWS)
-def test_blocks_of_anchors_equal_one_block(margin, max_impostors, elements, monkeypatch):
+def test_blocks_of_anchors_equal_one_block(margin, max_impostors, elements, kept, monkeypatch):
     student, teacher, labels = batch(25)
     student[3] = student[5]
     options = {"margin": margin, "max_impostors": max_impostors, "tau_student": 0.2}
     loss, gradient = loss_and_gradient(comparison_matching, student, teacher, labels, **options)
     monkeypatch.setattr(comparison, "_BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(comparison, "_KEPT_ELEMENTS", kept)
     block_loss, block_gradient = loss_and_gradient(comparison_matching, student, teacher, labels, **options)
     torch.testing.assert_close(block_loss, loss, rtol=0, atol=1e-13)
     torch.testing.assert_close(block_gradient, gradient, rtol=0, atol=1e-12)

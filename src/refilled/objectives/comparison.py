@@ -24,7 +24,10 @@ from refilled.objectives.checks import check_rows, check_temperature
 _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
 _TIE = 2.0**-40  # distances closer than this are equal
 _SMALLEST_TAU = 0.003  # exp(-2 / tau) must stay a positive float64
-_BLOCK_ELEMENTS = 2**24  # anchors are taken in blocks of about this many distances
+_BLOCK_ELEMENTS = 2**21  # anchors are taken in blocks of about this many distances, 16 MB
+_KEPT_ELEMENTS = (
+    2**25
+)  # with more distances than this a block's matrices are made again for the backward pass
 
 
 def comparison_matching(
@@ -73,9 +76,9 @@ def comparison_matching(
         for start in range(0, size, block):
             rows = torch.arange(start, min(start + block, size), device=labels.device)
             arguments = (unit_student, unit_teacher, labels, rows, *settings)
-            if block == size:
+            if size * size <= _KEPT_ELEMENTS:
                 part, count = _tuples_of(*arguments)
-            else:  # one block's matrices at a time: they are made again for the backward pass
+            else:
                 part, count = checkpoint(
                     _tuples_of, *arguments, use_reentrant=False, preserve_rng_state=False
                 )

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
+
+from refilled.errors import UserError
+from refilled.training import PlainStep, Position
+from refilled.training.checkpoint import Checkpoint, save_checkpoint
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A network and its step after a few updates, and the checkpoint of them."""
+    network = tiny_network()
+    step = PlainStep(cross_entropy(network), 0.9, 5e-4)
+    for batch in tiny_batches().epoch(0):
+        step(batch, 0.1)
+    path = tmp_path / "checkpoint" / "last.safetensors"
+    save_checkpoint(path, network, step.optimizer, Position(1, 4, 2.5), "the plan")
+    return network, step, path
+
+
+def test_weights_momenta_and_position_come_back_and_training_goes_on_the_same(saved):
+    network, step, path = saved
+    other = tiny_network(seed=5)
+    other_step = PlainStep(cross_entropy(other), 0.9, 5e-4)
+    checkpoint = Checkpoint(path, "the plan")
+    checkpoint.restore_student(other)
+    checkpoint.restore_optimizer(other_step.optimizer)
+    assert checkpoint.position == Position(1, 4, 2.5)
+    for batch in tiny_batches().epoch(1):
+        step(batch, 0.05)
+        other_step(batch, 0.05)
+    assert same_weights(network, other)
+
+
+def test_without_the_momenta_it_would_not_be_the_same(saved):
+    network, step, path = saved
+    other = tiny_network(seed=5)
+    other_step = PlainStep(cross_entropy(other), 0.9, 5e-4)
+    Checkpoint(path, "the plan").restore_student(other)
+    batch = next(tiny_batches().epoch(1))
+    step(batch, 0.05)
+    other_step(batch, 0.05)
+    assert not same_weights(network, other)
+
+
+def test_a_damaged_checkpoint_is_named(saved):
+    _, _, path = saved
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged.*delete it"):
+        Checkpoint(path, "the plan")
+
+
+def test_a_checkpoint_of_another_run_is_refused(saved):
+    _, _, path = saved
+    with pytest.raises(UserError, match="other settings"):
+        Checkpoint(path, "another plan")
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(saved):
+    _, _, path = saved
+    with pytest.raises(UserError, match="another architecture"):
+        Checkpoint(path, "the plan").restore_student(tiny_network(spec="wrn-10-2"))
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(saved, monkeypatch):
+    network, step, path = saved
+    before = path.read_bytes()
+
+    def broken(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("refilled.training.checkpoint.save_file", broken)
+    with pytest.raises(OSError, match="disk full"):
+        save_checkpoint(path, network, step.optimizer, Position(9, 9), "the plan")
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_other_people_may_read_it(saved):
+    _, _, path = saved
+    plain = path.parent / "plain"
+    plain.write_text("x")
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_tied_weights_can_be_saved(tmp_path):
+    layer = torch.nn.Linear(3, 3)
+    pair = torch.nn.ModuleList([layer, layer])
+    optimizer = torch.optim.SGD(pair.parameters(), lr=0.1)
+    save_checkpoint(tmp_path / "c.safetensors", pair, optimizer, Position(), "")
+    Checkpoint(tmp_path / "c.safetensors", "").restore_student(pair)
