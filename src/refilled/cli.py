@@ -55,7 +55,7 @@ class TrainCommand:
     Example: refilled train photos --student wrn-40-2 --out runs/teacher
     """
 
-    data: Positional[str]
+    data: Annotated[Positional[str], arg(metavar="DATA")]
     """digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."""
     student: str = "wrn-16-2"
     """wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME@FILE.safetensors, hf:FOLDER."""
@@ -85,7 +85,7 @@ class DistillCommand:
     Example: refilled distill photos --teacher runs/teacher --student wrn-16-2 --compare --seeds 3
     """
 
-    data: Positional[str]
+    data: Annotated[Positional[str], arg(metavar="DATA")]
     """digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."""
     teacher: str
     """A run folder, timm:NAME, timm:NAME@FILE.safetensors or hf:FOLDER; it may know other classes."""
@@ -133,7 +133,7 @@ class EvaluateCommand:
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
     """A finished run folder."""
-    data: Positional[str]
+    data: Annotated[Positional[str], arg(metavar="DATA")]
     """digits, a folder of images, or CIFAR-100's folder."""
     part: str = "test"
     """test, val or train; where a split has to be made it is the run's own."""

@@ -165,7 +165,7 @@ def test_photographs_of_many_sizes(photos):
             {"train/cat": 3, "train/dog": 3, "test/owl": 1, "test/ape": 1},
             "photos/test has classes that photos/train does not have: ape, owl;",
         ),
-        ({"sea lion": 3, "Sea_Lion": 3}, "photos: classes 'Sea_Lion' and 'sea lion' are the same name"),
+        ({"sea lion": 3, "Sea_Lion": 3}, "photos: classes 'Sea_Lion' and 'sea lion' are one name"),
         ({"val/cat": 3, "test/cat": 3}, "photos has test and val but no train;"),
         ({"train/cat": 3, "val/cat": 3, "valid/cat": 3}, "photos has both val and valid; keep one of them"),
     ],

@@ -26,7 +26,7 @@ def test_classes_may_be_a_label_space_names_or_a_number():
         (0, "at least one"),
         ([], "at least one"),
         ("cats", "list of names"),
-        (["a", "A"], "same name"),
+        (["a", "A"], "one name"),
     ],
 )
 def test_fresh_weights_need_proper_classes(classes, word):

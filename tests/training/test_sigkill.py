@@ -33,8 +33,8 @@ def teacher_and_whole(tmp_path_factory):
     import refilled
 
     folder = tmp_path_factory.mktemp("runs")
-    refilled.distill(None, "convnet-2", "digits", "student", folder / "teacher", progress=False, classes="0:8",
-                     shots=20, epochs=2, batch_size=64, val_fraction=0.0)  # fmt: skip
+    settings = {"classes": "0:8", "shots": 20, "epochs": 2, "batch_size": 64, "val_fraction": 0.0}
+    refilled.distill(None, "convnet-2", "digits", "student", folder / "teacher", progress=False, **settings)
     finish(start(str(folder / "teacher"), str(folder / "whole"), "start"))
     return folder / "teacher", (folder / "whole" / "student.safetensors").read_bytes()
 

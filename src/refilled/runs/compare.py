@@ -13,7 +13,7 @@ from refilled.models import Network
 from refilled.runs.distill import distill
 from refilled.runs.result import Result
 from refilled.runs.settings import DataSettings, field_names
-from refilled.training import TrainSettings
+from refilled.training import TrainSettings, make_reporter
 
 VERDICT = "verdict.json"
 
@@ -134,9 +134,12 @@ def compare(
     common = {*field_names(TrainSettings), *field_names(DataSettings)}
     shared = {name: value for name, value in settings.items() if name in common}
     base = Path(out) if out is not None else None
+    reporter = make_reporter(progress)
     with_teacher, without = [], []
     for number in range(seeds):
         seed = first + number
+        if seeds > 1 or alone:
+            reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): {method}")
         place = base if number == 0 or base is None else base / "others" / f"{method}-seed{seed}"
         with_teacher.append(
             distill(
@@ -144,6 +147,7 @@ def compare(
             )
         )
         if alone:
+            reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): student alone, equal epochs")
             place = base / "others" / f"student-seed{seed}" if base else None
             without.append(
                 distill(

@@ -1,0 +1,68 @@
+"""What tests of several rooms share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+
+@pytest.fixture(scope="session")
+def working_torchvision():
+    """Let torchvision be imported, also beside a torch that its wheel was not built for.
+
+    timm and transformers import it, but use none of its compiled operators. Beside a CPU-only torch its
+    import fails for two operators that were not registered; their schemas are enough.
+    """
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision  # noqa: F401
+
+        yield library  # schemas live as long as the library that defined them
+    else:
+        yield None
+
+
+def write_images(folder: Path, count: int, colour: int, side: int = 8) -> None:
+    """Noisy images of about one colour, so that classes can be told apart; no two are the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    base = np.array([colour * 70 % 190, (colour * 110 + 60) % 190, (colour * 150 + 30) % 190])
+    for index in range(count):
+        noise = np.random.default_rng([colour, index]).integers(0, 64, (side, side, 3))
+        Image.fromarray((base + noise).astype(np.uint8)).save(folder / f"{index}.png")
+
+
+@pytest.fixture
+def image_folder(tmp_path, monkeypatch):
+    """``image_folder(["cat", "dog"])`` makes photos/cat/0.png … below the current folder; returns ``photos``.
+
+    The current folder is a fresh one. ``counts`` and ``sides`` may be one number or one for each class.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def make(classes, name="photos", counts=8, sides=8) -> Path:
+        for number, name_of_class in enumerate(classes):
+            count = counts if isinstance(counts, int) else counts[number]
+            side = sides if isinstance(sides, int) else sides[number]
+            write_images(Path(name) / name_of_class, count, number, side)
+        return Path(name)
+
+    return make
+
+
+def snapshot(folder: Path = Path(".")) -> dict[str, bytes | None]:
+    """Every file and folder below a folder with its content, to see whether anything changed."""
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+@pytest.fixture(name="snapshot")
+def snapshot_function():
+    """The function that tells what is on disk."""
+    return snapshot

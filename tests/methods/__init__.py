@@ -1,0 +1,1 @@
+"""Tests of the methods' stages, their losses against the loops of ``objectives.reference``."""

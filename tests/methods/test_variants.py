@@ -1,0 +1,161 @@
+"""The methods by name, how the variants differ from each other, and their settings."""
+
+import dataclasses
+
+import pytest
+
+from refilled.errors import UserError
+from refilled.methods import METHODS, get_method
+from refilled.methods.refilled import AuthorsSettings, MinusSettings, PaperSettings, RefilledSettings
+
+from .world import ALL_METHODS, first_batch, make_batches, make_stages, make_student, make_teacher, values
+
+
+@pytest.fixture
+def world():
+    return make_teacher(), make_student(), make_batches()
+
+
+def test_methods_by_name():
+    assert set(METHODS) == {*ALL_METHODS, "kd"}
+    for name, method in METHODS.items():
+        assert method.name == name
+        assert get_method(name) is method
+        assert method.summary
+        assert method.needs_teacher == (name != "student")
+        assert dataclasses.is_dataclass(method.settings())
+        assert (method.check is not None) == (name == "kd")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [("refiled", "refilled"), ("refilled_emb", "refilled-emb"), ("ReFilled-Paper", "refilled-paper"),
+     ("KD", "kd"), ("students", "student"), ("refilled-gama", "refilled-gamma")],
+)  # fmt: skip
+def test_unknown_names_are_refused_with_the_nearest(wrong, nearest):
+    with pytest.raises(UserError, match=f"unknown method '{wrong}'; did you mean '{nearest}'") as problem:
+        get_method(wrong)
+    assert all(name in str(problem.value) for name in METHODS)
+
+
+def test_a_name_near_to_nothing_is_refused_without_a_guess():
+    with pytest.raises(UserError, match="unknown method 'zzzzzz'") as problem:
+        get_method("zzzzzz")
+    assert "did you mean" not in str(problem.value)
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+
+def test_default_settings():
+    assert dataclasses.asdict(RefilledSettings()) == {
+        "embedding_share": 0.5,
+        "comparison_tau_teacher": 0.1,
+        "comparison_tau_student": 0.1,
+        "comparison_scale": 1.0,
+        "margin": None,
+        "max_impostors": None,
+        "strength": 2.0,
+        "tau_teacher": 2.0,
+        "tau_student": 1.0,
+        "posterior": "dot",
+        "weight": "head",
+    }
+
+
+def test_settings_of_the_paper():
+    """Teacher's temperature 2 in both stages, the student's logits as they are, λ 2, all impostors."""
+    found = get_method("refilled-paper").settings()
+    assert isinstance(found, PaperSettings)
+    assert (found.comparison_tau_teacher, found.comparison_tau_student, found.comparison_scale) == (2, 1, 1)
+    assert (found.tau_teacher, found.tau_student, found.strength) == (2, 1, 2)
+    assert (found.margin, found.max_impostors) == (None, None)
+    assert (found.posterior, found.weight) == ("literal", "pl")
+    assert found.embedding_share == 0.5
+
+
+def test_settings_of_the_authors_code():
+    """Temperature 4 and a factor of 1000, impostors within 0.2, raw dot products, the teacher's own head."""
+    found = get_method("refilled-authors").settings()
+    assert isinstance(found, AuthorsSettings)
+    assert (found.comparison_tau_teacher, found.comparison_tau_student) == (4, 4)
+    assert (found.comparison_scale, found.margin) == (1000, 0.2)
+    assert (found.tau_teacher, found.tau_student, found.strength) == (1, 1, 1)
+    assert (found.posterior, found.weight) == ("dot", "head")
+
+
+def test_settings_of_minus_differ_in_the_weight_only():
+    usual, minus = dataclasses.asdict(RefilledSettings()), dataclasses.asdict(MinusSettings())
+    assert minus == usual | {"weight": "none"}
+    assert get_method("refilled-minus").settings is MinusSettings
+
+
+@pytest.mark.parametrize("wrong", [{"posterior": "cosin"}, {"weight": "heads"}, {"weight": None}], ids=str)
+def test_unknown_options_are_refused(world, wrong):
+    """A misspelt option may not silently train something else."""
+    teacher, student, batches = world
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        make_stages("refilled", teacher, student, batches, **wrong)[1].loss(first_batch(batches))
+
+
+# --- variants -----------------------------------------------------------------------------------------
+
+
+def test_emb_is_the_first_stage_and_then_the_student_alone(world):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    emb = make_stages("refilled-emb", teacher, student, batches)
+    whole = make_stages("refilled", teacher, student, batches)
+    (alone,) = make_stages("student", None, student, batches)
+    assert values(emb[0], batch) == values(whole[0], batch)
+    assert values(emb[1], batch) == values(alone, batch)
+    assert [stage.epochs for stage in emb] == [stage.epochs for stage in whole]
+
+
+def test_lkd_is_the_second_stage_alone_for_all_epochs(world):
+    teacher, student, batches = world
+    (lkd,) = make_stages("refilled-lkd", teacher, student, batches, epochs=7)
+    second = make_stages("refilled", teacher, student, batches)[1]
+    assert values(lkd, first_batch(batches)) == values(second, first_batch(batches))
+    assert lkd.epochs == 7
+
+
+def test_minus_is_the_method_without_weights(world):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    minus = make_stages("refilled-minus", teacher, student, batches)
+    none = make_stages("refilled", teacher, student, batches, weight="none")
+    whole = make_stages("refilled", teacher, student, batches)
+    assert [values(stage, batch) for stage in minus] == [values(stage, batch) for stage in none]
+    assert values(minus[0], batch) == values(whole[0], batch)
+    assert values(minus[1], batch)["local_kd"] > values(whole[1], batch)["local_kd"] + 1e-4
+
+
+def test_gamma_is_one_stage_with_the_terms_of_both(world):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    (joint,) = make_stages("refilled-gamma", teacher, student, batches, epochs=7)
+    first, second = (values(stage, batch) for stage in make_stages("refilled", teacher, student, batches))
+    assert joint.epochs == 7
+    assert values(joint, batch) == pytest.approx(first | second, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("refilled-paper", PaperSettings), ("refilled-authors", AuthorsSettings)]
+)
+def test_named_settings_are_the_method_with_those_settings(world, name, kind):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    named = make_stages(name, teacher, student, batches)
+    by_hand = make_stages("refilled", teacher, student, batches, **dataclasses.asdict(kind()))
+    usual = make_stages("refilled", teacher, student, batches)
+    for one, same, other in zip(named, by_hand, usual):
+        assert values(one, batch) == values(same, batch)
+        assert values(one, batch) != values(other, batch)
+
+
+def test_student_alone_asks_no_teacher(world):
+    _, student, batches = world
+    (stage,) = make_stages("student", None, student, batches, epochs=5)
+    assert stage.epochs == 5
+    assert list(values(stage, first_batch(batches))) == ["cross_entropy"]
