@@ -5,12 +5,11 @@
 The losses alone, for a loop of your own, are in :mod:`refilled.objectives`.
 """
 
-__version__ = "0.1.0"
-
 from refilled import objectives
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.models import load
 from refilled.runs import compare, distill, evaluate
+from refilled.version import __version__
 
-__all__ = ["LabelSpace", "UserError", "compare", "distill", "evaluate", "load", "objectives"]
+__all__ = ["LabelSpace", "UserError", "__version__", "compare", "distill", "evaluate", "load", "objectives"]

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import Positional, arg, configure
+from rich.text import Text
+from tyro.conf import Positional, arg
 
 from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
-from refilled.runs import DataSettings, Verdict, compare, distill, evaluate
+from refilled.runs import DataSettings, Result, Verdict, compare, distill, evaluate
 from refilled.runs.compare import accuracy_text
 from refilled.runs.demo import Demo, run_demo
 from refilled.runs.settings import parse_assignments
@@ -21,10 +22,14 @@ from refilled.training import TrainSettings
 
 console = Console(soft_wrap=True)
 _METHOD_HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
-_Flat = arg(name="")
+_DATA_HELP = "digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."
+_STUDENT_HELP = "wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME@FILE.safetensors, hf:FOLDER."
+_Data = Annotated[Positional[str], arg(metavar="DATA", help=_DATA_HELP)]
+_Student = Annotated[str, arg(help=_STUDENT_HELP)]
+_Training = Annotated[TrainSettings, arg(name="")]
+_Images = Annotated[DataSettings, arg(name="")]
 
 
-@configure(tyro.conf.AvoidSubcommands)
 @dataclass
 class DemoCommand:
     """See it work: a teacher of the digits 0-7, a student that must learn 4-9 from a few images.
@@ -43,8 +48,9 @@ class DemoCommand:
 
     def run(self) -> None:
         """Run the demo and print its table."""
-        out = self.out or fresh_folder("demo")
-        demo = run_demo(out, seeds=self.seeds, shots=self.shots, device=self.device)
+        demo = run_demo(
+            self.out or fresh_folder("demo"), seeds=self.seeds, shots=self.shots, device=self.device
+        )
         print_demo(demo)
 
 
@@ -55,27 +61,21 @@ class TrainCommand:
     Example: refilled train photos --student wrn-40-2 --out runs/teacher
     """
 
-    data: Annotated[Positional[str], arg(metavar="DATA")]
-    """digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."""
-    student: str = "wrn-16-2"
-    """wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME@FILE.safetensors, hf:FOLDER."""
+    data: _Data
+    student: _Student = "wrn-16-2"
     out: Path | None = None
     """Run folder to write; none: a new one under runs/."""
     resume: bool = False
     """Go on with the interrupted run in --out."""
-    training: Annotated[TrainSettings, _Flat] = field(default_factory=TrainSettings)
-    images: Annotated[DataSettings, _Flat] = field(default_factory=DataSettings)
+    training: _Training = field(default_factory=TrainSettings)
+    images: _Images = field(default_factory=DataSettings)
 
     def run(self) -> None:
         """Train and print the accuracy."""
-        out = self.out or fresh_folder(f"{Path(self.data).name}-{self.student}")
+        self.out = chosen_folder(self.out, self.resume, f"{Path(self.data).name}-{self.student}")
         settings = asdict(self.training) | asdict(self.images)
-        result = distill(None, self.student, self.data, "student", out, resume=self.resume, **settings)
-        console.print(
-            f"test accuracy [bold]{accuracy_text([result])}[/] after {result.epochs} epochs "
-            f"({result.seconds:.1f} s), in {out}",
-            highlight=False,
-        )
+        result = distill(None, self.student, self.data, "student", self.out, resume=self.resume, **settings)
+        print_accuracy((result,), self.out)
 
 
 @dataclass
@@ -85,12 +85,10 @@ class DistillCommand:
     Example: refilled distill photos --teacher runs/teacher --student wrn-16-2 --compare --seeds 3
     """
 
-    data: Annotated[Positional[str], arg(metavar="DATA")]
-    """digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."""
+    data: _Data
     teacher: str
     """A run folder, timm:NAME, timm:NAME@FILE.safetensors or hf:FOLDER; it may know other classes."""
-    student: str = "wrn-16-2"
-    """wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME@FILE.safetensors, hf:FOLDER."""
+    student: _Student = "wrn-16-2"
     method: Annotated[str, arg(help=_METHOD_HELP)] = "refilled"
     set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE", help_behavior_hint="(none)")] = ()
     """Settings of the method, e.g. strength=3 weight=none; `refilled methods` lists them."""
@@ -102,26 +100,32 @@ class DistillCommand:
     """Run folder to write; none: a new one under runs/."""
     resume: bool = False
     """Go on with the interrupted run in --out."""
-    training: Annotated[TrainSettings, _Flat] = field(default_factory=TrainSettings)
-    images: Annotated[DataSettings, _Flat] = field(default_factory=DataSettings)
+    training: _Training = field(default_factory=TrainSettings)
+    images: _Images = field(default_factory=DataSettings)
 
     def run(self) -> None:
         """Distil and print the accuracy, or the verdict."""
-        out = self.out or fresh_folder(f"{Path(self.data).name}-{self.student}-{self.method}")
         own = parse_assignments(get_method(self.method), self.set)
+        self.out = chosen_folder(
+            self.out, self.resume, f"{Path(self.data).name}-{self.student}-{self.method}"
+        )
         settings: dict[str, Any] = asdict(self.training) | asdict(self.images) | own
         verdict = compare(
             self.teacher,
             self.student,
             self.data,
             self.method,
-            out,
+            self.out,
             seeds=self.seeds,
             alone=self.compare,
             resume=self.resume,
             **settings,
         )
-        print_verdict(verdict, out)
+        if self.compare:
+            print_verdict(verdict, self.out)
+        else:
+            print_accuracy(verdict.with_teacher, self.out)
+            say("add --compare to see whether the teacher helped", style="dim")
 
 
 @dataclass
@@ -133,8 +137,7 @@ class EvaluateCommand:
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
     """A finished run folder."""
-    data: Annotated[Positional[str], arg(metavar="DATA")]
-    """digits, a folder of images, or CIFAR-100's folder."""
+    data: _Data
     part: str = "test"
     """test, val or train; where a split has to be made it is the run's own."""
     device: str = "auto"
@@ -151,62 +154,60 @@ class EvaluateCommand:
             skip_bad_images=self.skip_bad_images,
         )
         if found.left_out:
-            console.print(
-                f"{len(found.left_out)} classes of {self.data} are unknown to this student and left out: "
-                f"{', '.join(found.left_out[:5])}{', …' if len(found.left_out) > 5 else ''}"
+            shown = ", ".join(found.left_out[:5]) + (", …" if len(found.left_out) > 5 else "")
+            say(
+                f"classes of {self.data} that the student does not know are left out, {len(found.left_out)}: {shown}"
             )
         if found.skipped:
-            console.print(f"{found.skipped} images could not be read and are left out")
+            say(f"images that could not be read are left out: {found.skipped}")
         top5 = f", top-5 {100 * found.top5:.2f} %" if found.top5 is not None else ""
-        console.print(
-            f"{found.part}: top-1 [bold]{100 * found.accuracy:.2f} %[/]{top5} of {found.images} images",
-            highlight=False,
-        )
-        worst = sorted(found.per_class.items(), key=lambda item: item[1])[:5]
-        console.print(
-            "hardest classes: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst),
-            highlight=False,
-        )
+        say(f"{found.part}: top-1 {100 * found.accuracy:.2f} %{top5} of {found.images} images", style="bold")
+        measured = [(name, share) for name, share in found.per_class.items() if share is not None]
+        worst = sorted(measured, key=lambda item: item[1])[:5]
+        say("hardest classes: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst))
 
 
 @dataclass
 class MethodsCommand:
-    """List the methods and their settings."""
+    """List the methods and their settings, for --method and --set."""
 
     def run(self) -> None:
         """Print each method with its settings' defaults."""
         for name, method in METHODS.items():
-            console.print(f"[bold]{name}[/]: {method.summary}", highlight=False)
+            say(f"{name}: {method.summary}", style="bold")
             for setting, value in asdict(method.settings()).items():
-                console.print(f"    {setting}={value}", highlight=False)
+                say(f"    {setting}={value}")
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line as it is: brackets in a person's names are no markup."""
+    console.print(Text(text, style=style))
+
+
+def print_accuracy(results: tuple[Result, ...], out: Path) -> None:
+    """One line for runs that are compared with nothing."""
+    first = results[0]
+    time = f"{first.epochs} epochs, {first.seconds:.1f} s"
+    say(f"test accuracy {accuracy_text(results)} ({time}), in {out}")
 
 
 def print_verdict(verdict: Verdict, out: Path) -> None:
-    """A table and a sentence, or one line where nothing was compared."""
+    """A table and a sentence."""
     first = verdict.with_teacher[0]
-    if not verdict.alone:
-        console.print(
-            f"test accuracy [bold]{accuracy_text(verdict.with_teacher)}[/] after {first.epochs} epochs "
-            f"({first.seconds:.1f} s), in {out}",
-            highlight=False,
-        )
-        console.print("add --compare to see whether the teacher helped", style="dim")
-        return
     print_table(("", "test accuracy", "training time", "epochs"), verdict.rows())
-    console.print(
+    say(
         f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes; the nearest class "
-        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.2f} % on them.",
-        highlight=False,
+        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.2f} % on them."
     )
-    console.print(f"[bold]{verdict.sentence()}[/]", highlight=False)
-    console.print(f"student and verdict are in {out}", highlight=False)
+    say(verdict.sentence(), style="bold")
+    say(f"student and verdict are in {out}")
 
 
 def print_demo(demo: Demo) -> None:
     """The demo's table and verdict."""
     print_table(("", "test accuracy", "gain", "training time"), demo.rows())
-    console.print(f"[bold]{demo.verdict.sentence()}[/]", highlight=False)
-    console.print(f"Try: refilled evaluate {demo.student} digits", highlight=False)
+    say(demo.verdict.sentence(), style="bold")
+    say(f"Try: refilled evaluate {demo.student} digits")
 
 
 def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
@@ -215,8 +216,15 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def chosen_folder(out: Path | None, resume: bool, name: str) -> Path:
+    """The folder that was asked for, or a new one under runs/."""
+    if out is None and resume:
+        raise UserError("--resume needs --out: the folder of the run to go on with")
+    return out.expanduser() if out is not None else fresh_folder(name)
 
 
 def fresh_folder(name: str) -> Path:
@@ -239,22 +247,30 @@ _COMMANDS: dict[str, Any] = {
 
 def main() -> None:
     """Entry point of the ``refilled`` command."""
-    command = tyro.extras.subcommand_cli_from_dict(
-        _COMMANDS,
-        prog="refilled",
-        description="Distil any teacher into any student, whatever classes each of them knows.",
-    )
+    command: Any = None
     try:
+        command = tyro.extras.subcommand_cli_from_dict(
+            _COMMANDS,
+            prog="refilled",
+            description="Distil any teacher into any student, whatever classes each of them knows.",
+        )
         command.run()
     except UserError as problem:
         print(f"refilled: {problem}", file=sys.stderr)
         sys.exit(2)
+    except OSError as problem:
+        if isinstance(problem, BrokenPipeError):
+            os._exit(0)  # the reader of a pipe went away: nothing to say
+        print(f"refilled: {problem}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
-        again = "" if "--resume" in sys.argv else " --resume"
-        print(f"\nrefilled: interrupted; go on with the same command and --out{again}", file=sys.stderr)
+        again = (
+            f"; go on with the same command and --out {command.out} --resume"
+            if hasattr(command, "resume")
+            else ""
+        )
+        print(f"\nrefilled: interrupted{again}", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        os._exit(0)  # the reader of a pipe went away: nothing to say
 
 
 if __name__ == "__main__":

@@ -55,6 +55,10 @@ class LabelSpace(Sequence[str]):
         self.names: tuple[str, ...] = tuple(str(name) for name in names)
         seen: dict[str, str] = {}
         for name in self.names:
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                raise UserError(f"class name {name!r} is no valid UTF-8; rename it") from None
             if key(name) in seen:
                 raise UserError(
                     f"classes {seen[key(name)]!r} and {name!r} are one name (case, spaces, dashes and "
@@ -138,8 +142,10 @@ class LabelSpace(Sequence[str]):
         """Classes that a person wrote down: a range ``20:70`` of this order, or names ``cat,dog``."""
         if re.fullmatch(r"\s*\d*\s*:\s*\d*\s*", spec):
             start, stop = (int(part) if part.strip() else None for part in spec.split(":"))
-            if (stop or 0) > len(self) or not self.names[start:stop]:
-                raise UserError(f"classes {spec} is no range of the {len(self)} classes there are")
+            if start is not None and stop is not None and start >= stop:
+                raise UserError(f"classes {spec} is empty: a range goes upwards, and its end is not in it")
+            if max(start or 0, (stop or 1) - 1) >= len(self):
+                raise UserError(f"classes {spec} goes beyond the {len(self)} classes there are")
             return LabelSpace(self.names[start:stop])
         names = [name.strip() for name in spec.split(",") if name.strip()]
         if not names:

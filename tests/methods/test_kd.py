@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from objectives import reference
 
+from objectives import reference
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.methods import get_method

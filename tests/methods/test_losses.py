@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
-from objectives import reference
 from torch.nn import functional as F
 
+from objectives import reference
 from refilled.methods.refilled import ClassifierTerm, RefilledSettings
 
 from .world import first_batch, gradients, make_batches, make_stages, make_student, make_teacher, values

@@ -120,7 +120,7 @@ def test_training_lowers_the_loss(name):
     for stage in make_stages(name, make_teacher(), student, batches):
         batch = first_batch(batches)
         before = sum(values(stage, batch).values())
-        run(stage, student, batches, epochs=8, lr=0.02)
+        run(stage, student, batches, epochs=20, lr=0.002)
         assert sum(values(stage, batch).values()) < 0.95 * before, stage.name
 
 
@@ -156,8 +156,10 @@ def test_epochs_of_all_stages_add_up(name, epochs, first_share):
         assert stages[0].epochs == share(epochs, first_share)[0]
 
 
-@pytest.mark.parametrize(("epochs", "of", "expected"), [(200, 0.5, (100, 100)), (200, 0.2, (40, 160)),
-                                                        (3, 0.5, (2, 1)), (2, 0.99, (1, 1)), (10, 0.01, (1, 9))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("epochs", "of", "expected"),
+    [(200, 0.5, (100, 100)), (200, 0.2, (40, 160)), (3, 0.5, (2, 1)), (2, 0.99, (1, 1)), (10, 0.01, (1, 9))],
+)
 def test_shares_by_hand(epochs, of, expected):
     assert share(epochs, of) == expected
 

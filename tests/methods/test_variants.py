@@ -98,6 +98,20 @@ def test_unknown_options_are_refused(world, wrong):
         make_stages("refilled", teacher, student, batches, **wrong)[1].loss(first_batch(batches))
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("refilled", {"strength": -1.0}), ("refilled-gamma", {"comparison_scale": 0.0}), ("kd", {"tau": 0.0}),
+     ("refilled-lkd", {"tau_teacher": 0.0}), ("refilled-minus", {"tau_student": -1.0}),
+     ("refilled-paper", {"comparison_tau_teacher": 0.0}), ("refilled", {"comparison_tau_student": 1e-4}),
+     ("refilled-authors", {"margin": 0.0}), ("refilled-emb", {"max_impostors": 0}), ("kd", {"weight": 1.5}),
+     ("refilled", {"strength": float("inf")}), ("refilled", {"tau_teacher": float("nan")})],
+    ids=str,
+)  # fmt: skip
+def test_numbers_without_sense_are_refused_by_name(name, wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        get_method(name).settings(**wrong)
+
+
 # --- variants -----------------------------------------------------------------------------------------
 
 

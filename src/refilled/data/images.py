@@ -104,18 +104,19 @@ def load_set(
     return images, image_set.labels[rows] if skipped else image_set.labels, skipped
 
 
-def check_trainable(images: ImageSet | Tensor, classes: LabelSpace, where: str) -> None:
+def check_trainable(images: ImageSet | Tensor, classes: LabelSpace, where: str, kind: str = "image") -> None:
     """Refuses a training part in which a class has fewer than two images.
 
     Args:
         images: a set, or its labels int64 [N].
         classes: every one of them must have two images.
         where: what the person calls the data; a class is named ``where/class``.
+        kind: what is counted, e.g. ``training image``.
     """
     labels = images.labels if isinstance(images, ImageSet) else images
     counts = torch.bincount(labels, minlength=len(classes)).tolist()
     short = [label for label, count in enumerate(counts) if count < 2]
     if short:
-        count = "1 image" if counts[short[0]] else "no images"
+        count = f"1 {kind}" if counts[short[0]] else f"no {kind}s"
         more = f" (too few in {len(short) - 1} more classes)" if len(short) > 1 else ""
         raise UserError(f"{where}/{classes[short[0]]} has {count}; at least 2 are needed to compare{more}")

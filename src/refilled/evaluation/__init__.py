@@ -3,7 +3,7 @@
 from refilled.evaluation.accuracy import per_class, top_k
 from refilled.evaluation.neighbours import nearest_class_mean, nearest_neighbour
 from refilled.evaluation.predict import Outputs, predict
-from refilled.evaluation.statistics import Spread, counting_error, half_interval, spread
+from refilled.evaluation.statistics import Spread, counting_error, half_interval, paired_error, spread
 
 __all__ = [
     "Outputs",
@@ -12,6 +12,7 @@ __all__ = [
     "half_interval",
     "nearest_class_mean",
     "nearest_neighbour",
+    "paired_error",
     "per_class",
     "predict",
     "spread",

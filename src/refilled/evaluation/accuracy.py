@@ -18,13 +18,14 @@ def top_k(logits: Tensor, labels: Tensor, k: int = 1) -> float:
     return (best == labels[:, None]).any(dim=1).double().mean().item()
 
 
-def per_class(predicted: Tensor, labels: Tensor, num_classes: int) -> list[float]:
-    """Share of each class's images that are predicted as it; NaN for a class without images.
+def per_class(predicted: Tensor, labels: Tensor, num_classes: int) -> list[float | None]:
+    """Share of each class's images that are predicted as it; None for a class without images.
 
     Args:
         predicted: int64 [N].
         labels: int64 [N].
         num_classes: C.
     """
-    right = torch.bincount(labels[predicted == labels], minlength=num_classes).double()
-    return (right / torch.bincount(labels, minlength=num_classes)).tolist()
+    right = torch.bincount(labels[predicted == labels], minlength=num_classes).tolist()
+    total = torch.bincount(labels, minlength=num_classes).tolist()
+    return [hits / images if images else None for hits, images in zip(right, total)]

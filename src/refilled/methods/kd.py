@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from refilled import objectives
+from refilled.checks import check_number
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
 from refilled.methods.stage import Method, Stage
@@ -21,6 +22,10 @@ class KDSettings:
     """Temperature of both models."""
     weight: float = 0.9
     """Share of the distillation term."""
+
+    def __post_init__(self) -> None:
+        check_number("tau", self.tau, above=0)
+        check_number("weight", self.weight, least=0, most=1)
 
 
 def require_same_classes(teacher: Network, student: Network) -> None:

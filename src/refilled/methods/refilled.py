@@ -13,11 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from refilled import objectives
+from refilled.checks import check_choices, check_number
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
 from refilled.methods.alone import cross_entropy_stage
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
+from refilled.objectives.comparison import SMALLEST_TAU
 
 Posterior = Literal["dot", "cosine", "literal"]
 Weight = Literal["head", "pl", "gap", "none"]
@@ -52,8 +54,16 @@ class RefilledSettings:
     (pl), its agreement with the student (gap), or none."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.embedding_share < 1:
-            raise UserError(f"embedding_share must lie between 0 and 1, not {self.embedding_share}")
+        check_choices(self)
+        check_number("embedding_share", self.embedding_share, above=0, below=1)
+        check_number("comparison_tau_teacher", self.comparison_tau_teacher, above=SMALLEST_TAU)
+        check_number("comparison_tau_student", self.comparison_tau_student, above=SMALLEST_TAU)
+        check_number("comparison_scale", self.comparison_scale, above=0)
+        check_number("margin", self.margin, above=0)
+        check_number("max_impostors", self.max_impostors, least=1)
+        check_number("strength", self.strength, least=0)
+        check_number("tau_teacher", self.tau_teacher, above=0)
+        check_number("tau_student", self.tau_student, above=0)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ def load(
         size = image_size or native.published_size(spec)
         if space is None:
             raise UserError(
-                f"{spec} starts from fresh weights, which know no classes; say which ones it shall have"
+                f"{spec} starts from fresh weights, which know no classes: a teacher must be trained first "
+                f"(refilled train ... --out RUN), and a student needs to be told its classes"
             )
         usual = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,) * channels, (0.5,) * channels)
         return native.build(spec, space, Preprocess(size, means or usual[0], stds or usual[1]))

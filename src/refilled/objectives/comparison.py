@@ -23,7 +23,7 @@ from refilled.objectives.checks import check_rows, check_temperature
 
 _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
 _TIE = 2.0**-40  # distances closer than this are equal
-_SMALLEST_TAU = 0.003  # exp(-2 / tau) must stay a positive float64
+SMALLEST_TAU = 0.003  # exp(-2 / tau) must stay a positive float64
 _BLOCK_ELEMENTS = 2**21  # anchors are taken in blocks of about this many distances, 16 MB
 _KEPT_ELEMENTS = (
     2**25
@@ -61,7 +61,7 @@ def comparison_matching(
         Scalar; float64 for float64 embeddings, else float32.
     """
     check_rows(labels, student=student, teacher=teacher)
-    check_temperature(_SMALLEST_TAU, tau_student=tau_student, tau_teacher=tau_teacher)
+    check_temperature(SMALLEST_TAU, tau_student=tau_student, tau_teacher=tau_teacher)
     if max_impostors is not None and max_impostors < 1:
         raise ValueError(f"max_impostors must be at least 1, or None for all, not {max_impostors}")
     if margin is not None and not margin > 0:

@@ -7,8 +7,9 @@ from typing import Any
 
 from refilled.data import Splits
 from refilled.errors import UserError
-from refilled.evaluation import counting_error, half_interval, spread
+from refilled.evaluation import counting_error, half_interval, paired_error, spread
 from refilled.files import write_json
+from refilled.methods import get_method
 from refilled.models import Network
 from refilled.runs.distill import distill
 from refilled.runs.result import Result
@@ -16,6 +17,7 @@ from refilled.runs.settings import DataSettings, field_names
 from refilled.training import TrainSettings, make_reporter
 
 VERDICT = "verdict.json"
+FEWEST_TEST_IMAGES = 20  # on fewer nothing is clear
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,15 @@ class Verdict:
     @property
     def doubt(self) -> float:
         """Half the 95 % interval of the gain: over seeds, or for one seed over the test images alone."""
-        if len(self.alone) > 1:
-            return half_interval(self.differences)
         a, b = self.with_teacher[0], self.alone[0]
+        if len(self.alone) > 1:
+            return max(half_interval(self.differences), paired_error(self.gain, a.test_images))
         return counting_error([a.accuracy, b.accuracy], a.test_images)
 
     @property
     def answer(self) -> str:
         """``helped``, ``hurt`` or ``unclear``."""
-        if abs(self.gain) <= self.doubt or self.gain == 0:
+        if abs(self.gain) <= self.doubt or self.alone[0].test_images < FEWEST_TEST_IMAGES:
             return "unclear"
         return "helped" if self.gain > 0 else "hurt"
 
@@ -128,6 +130,8 @@ def compare(
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
+    if alone and not get_method(method).needs_teacher:
+        raise UserError(f"method {method} is the student alone; there is nothing to compare it with")
     if isinstance(student, Network):
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
     first = settings.pop("seed", 0)

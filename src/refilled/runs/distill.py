@@ -14,10 +14,11 @@ from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.labels import Overlap
 from refilled.methods import Stage, get_method
-from refilled.models import Network, read_network, save_network
-from refilled.runs.folder import RESULT, check_run_folder, read_json, start_run_folder
+from refilled.models import Network, save_network
+from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
 from refilled.runs.prepare import (
     Prepared,
+    check_channels,
     load_images,
     make_student,
     make_teacher,
@@ -26,7 +27,7 @@ from refilled.runs.prepare import (
     starts_fresh,
     wanted_size,
 )
-from refilled.runs.result import Result, embedding_accuracy, measure
+from refilled.runs.result import Result, embedding_accuracy, measure, read_result
 from refilled.runs.settings import sort_settings
 from refilled.training import make_deterministic, make_reporter, pick_device, train
 
@@ -67,23 +68,30 @@ def distill(
     device = pick_device(train_settings.device)
     make_deterministic(train_settings.deterministic)
     reporter = make_reporter(progress)
+    if teacher is student and isinstance(student, Network):
+        raise UserError("teacher and student are one and the same network; give a copy of it")
+    what = {
+        k: v
+        for k, v in dataclasses.asdict(train_settings).items()
+        if k not in ("device", "checkpoint_seconds")
+    }
     config = {
         "method": method,
         "teacher": describe_model(teacher) if chosen.needs_teacher else None,
         "student": describe_model(student),
-        "data": data.name if isinstance(data, Splits) else str(data),
+        "data": data.name if isinstance(data, Splits) else str(Path(data)),
         "settings": {
-            "train": dataclasses.asdict(train_settings),
+            "train": what,
             "data": dataclasses.asdict(data_settings),
             "method": dataclasses.asdict(own_settings),
         },
     }
-    folder = Path(out) if out is not None else None
+    folder = Path(out).expanduser() if out is not None else None
     if folder is not None:
         check_run_folder(folder, config, resume)
         if (folder / RESULT).exists():
             reporter.line(f"{folder} is finished already")
-            return Result(**read_json(folder / RESULT), student=read_network(folder).to(device))
+            return read_result(folder, device)
 
     # Everything that may be refused is looked at before any image is decoded.
     splits = read_splits(data, data_settings, train_settings.seed)
@@ -92,7 +100,7 @@ def distill(
     overlap = guide.classes.overlap(learner.classes) if guide is not None else None
     if guide is not None and chosen.check is not None:
         chosen.check(guide, learner)
-
+    check_channels(splits, teacher=guide, student=learner)
     size = wanted_size(splits, data_settings, guide, learner)
     images = load_images(splits, size, data_settings, train_settings, device, reporter.loading)
     if starts_fresh(student):
@@ -103,7 +111,7 @@ def distill(
         reporter.line(line)
 
     if folder is not None:
-        start_run_folder(folder, config)
+        start_run_folder(folder, config, size)
     seconds = train(
         stages,
         learner,

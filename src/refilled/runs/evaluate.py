@@ -22,7 +22,7 @@ class Evaluation:
     images: int
     accuracy: float
     top5: float | None
-    per_class: dict[str, float]
+    per_class: dict[str, float | None]
     left_out: tuple[str, ...]
     """Classes of the data that the student does not know; their images are not counted."""
     skipped: int
@@ -50,21 +50,28 @@ def evaluate(
     if part not in PARTS:
         raise unknown("part", part, PARTS)
     network = read_network(Path(run)).to(pick_device(device))
-    split = read_json(Path(run) / CONFIG).get("run", {}).get("settings", {}).get("data", {})
+    config = read_json(Path(run) / CONFIG)
+    try:
+        split, side = config["run"]["settings"]["data"], config["image_size"]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{Path(run) / CONFIG} is damaged: it does not say how the run split its data"
+        ) from None
     splits = open_data(
         data, split_seed=split.get("split_seed", 0), val_fraction=split.get("val_fraction", 0.1),
         skip_bad_images=skip_bad_images,
     )  # fmt: skip
     overlap = network.classes.overlap(splits.classes)
     if not overlap.shared:
+        known_names = ", ".join(network.classes[:5]) + (", …" if len(network.classes) > 5 else "")
         raise UserError(
-            f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {network.classes!r}"
+            f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {known_names}"
         )
     known = LabelSpace(splits.classes[there] for _, there in overlap.pairs)
     chosen = getattr(splits.only(known), part)
     if len(chosen) == 0:
         raise UserError(f"{data} has no {part} images of the student's classes")
-    images, labels, skipped = load_set(chosen, splits.image_size or network.preprocess.size)
+    images, labels, skipped = load_set(chosen, side)
     batches = Batches(images.to(network.device), labels.to(network.device), batch_size=512)
     outputs = evaluation.predict(network, batches)
     own = outputs.labels.new_tensor([here for here, _ in overlap.pairs])[outputs.labels]

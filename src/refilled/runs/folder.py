@@ -1,6 +1,7 @@
 """The run folder: what a run leaves behind, enough to resume, evaluate and reproduce it. No pickles."""
 
 import json
+import os
 import platform
 import sys
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any
 
 import torch
 
-import refilled
 from refilled.errors import UserError
 from refilled.files import write_json
+from refilled.version import __version__
 
 CONFIG, RESULT = "config.json", "result.json"
 
@@ -25,43 +26,62 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
     """
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; choose another --out")
-    filled = path.is_dir() and any(path.iterdir())
-    if filled and not resume:
+    if not path.is_dir() or not any(path.iterdir()):
+        _check_writable(path)
+        return
+    if not resume:
         raise UserError(
             f"{path} exists already; choose another --out, or add --resume to go on with that run"
         )
-    if filled:
-        before = read_json(path / CONFIG)
-        changed = _differences(before.get("run", {}), json.loads(json.dumps(config)))
-        if changed:
-            raise UserError(
-                f"{path} was started with other settings ({'; '.join(changed[:3])}); use another --out"
-            )
+    before = read_json(path / CONFIG).get("run")
+    changed = _differences(before if isinstance(before, dict) else {}, json.loads(json.dumps(config)))
+    if changed:
+        raise UserError(
+            f"{path} was started with other settings ({'; '.join(changed[:3])}); use another --out"
+        )
 
 
-def start_run_folder(path: Path, config: dict[str, Any]) -> None:
-    """Make the folder and write its ``config.json``, where it is not there already."""
-    if (path / CONFIG).exists():
-        return
-    about = {
-        "refilled": refilled.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+def start_run_folder(path: Path, config: dict[str, Any], image_size: int) -> None:
+    """Make the folder and write its ``config.json``, where the run has not begun already.
+
+    Args:
+        path: the folder.
+        config: what the run is.
+        image_size: side of the images as they are held for both networks; evaluation holds them alike.
+    """
+    versions = {"refilled": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    as_typed = Path(sys.argv[0]).stem in ("refilled", "__main__")
+    content = {
+        "format": 1,
+        "run": config,
+        "image_size": image_size,
+        "versions": versions,
+        "command": " ".join(["refilled", *sys.argv[1:]]) if as_typed else None,
     }
-    command = (
-        " ".join(["refilled", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("refilled", "__main__") else None
-    )
-    write_json(path / CONFIG, {"format": 1, "run": config, "versions": about, "command": command})
+    if not (path / CONFIG).exists():
+        write_json(path / CONFIG, content)
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written to, before hours of training."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise UserError(f"cannot write to {path}: {there} is a file; choose another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {path}: {there} is read-only; choose another --out")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of a run folder; a damaged or missing one is named."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} is no run folder: it has no {path.name}") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise UserError(f"{path} is damaged: it is no JSON") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it holds no JSON object")
+    return content
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

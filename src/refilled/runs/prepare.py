@@ -23,6 +23,7 @@ from refilled.models.native import is_native
 from refilled.runs.settings import DataSettings
 from refilled.training import TrainSettings
 
+_OF_OPENING = ("classes", "class_order", "shots", "val_fraction", "split_seed", "skip_bad_images")
 FOLDER_SIZE = 64  # side of the images for a network of ours that learns from a folder of photographs
 
 
@@ -45,17 +46,41 @@ class Prepared:
 def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) -> Splits:
     """Open the data as the settings say; a :class:`Splits` that was opened already is taken as it is."""
     if isinstance(data, Splits):
-        return data
-    return open_data(
-        data,
-        classes=settings.classes,
-        class_order=settings.class_order,
-        shots=settings.shots,
-        shots_seed=seed,
-        split_seed=settings.split_seed,
-        val_fraction=settings.val_fraction,
-        skip_bad_images=settings.skip_bad_images,
+        ignored = [name for name in _OF_OPENING if getattr(settings, name) != getattr(DataSettings(), name)]
+        if ignored:
+            raise UserError(
+                f"the data is open already; give {', '.join(ignored)} to refilled.data.open_data instead"
+            )
+        return _with_classes(data)
+    return _with_classes(
+        open_data(
+            data,
+            classes=settings.classes,
+            class_order=settings.class_order,
+            shots=settings.shots,
+            shots_seed=seed,
+            split_seed=settings.split_seed,
+            val_fraction=settings.val_fraction,
+            skip_bad_images=settings.skip_bad_images,
+        )
     )
+
+
+def _with_classes(splits: Splits) -> Splits:
+    if len(splits.classes) < 2:
+        raise UserError(f"{splits.name}: at least 2 classes are needed, not {len(splits.classes)}")
+    return splits
+
+
+def check_channels(splits: Splits, **networks: Network | None) -> None:
+    """Refuse a network for gray images where they are in colour (the other way round is no problem)."""
+    for role, network in networks.items():
+        wanted = network.preprocess.channels if network is not None else splits.channels
+        if wanted != splits.channels and splits.channels != 1:
+            raise UserError(
+                f"the {role} takes images of {wanted} channel{'s' * (wanted > 1)}, those of "
+                f"{splits.name} have {splits.channels}; choose another {role}"
+            )
 
 
 def wanted_size(splits: Splits, settings: DataSettings, *networks: Network | None) -> int:
@@ -86,7 +111,7 @@ def load_images(
     if len(splits.test) == 0:
         raise UserError(f"{splits.name} has no test images; what is learned could not be judged")
     images, labels = on_device(splits.train, "training")
-    check_trainable(labels.cpu(), splits.classes, splits.name)
+    check_trainable(labels.cpu(), splits.classes, splits.name, "training image")
     mean, std = channel_statistics(images)
     augment = splits.augment if settings.augment == "auto" else settings.augment
     train = Batches(images, labels, train_settings.batch_size, augment, train_settings.seed)
@@ -127,7 +152,7 @@ def make_student(student: str | Path | Network, splits: Splits, settings: DataSe
     if isinstance(student, Network):
         if student.classes != splits.classes:
             raise UserError(f"the student knows {student.classes!r}, the data holds {splits.classes!r}")
-        return student
+        return student.requires_grad_(True)
     torch.manual_seed(seed)
     if not starts_fresh(student):
         return load(str(student), splits.classes)

@@ -9,8 +9,10 @@ import torch
 
 from refilled import evaluation
 from refilled.data import Batches
+from refilled.errors import UserError
 from refilled.labels import Overlap
-from refilled.models import Network
+from refilled.models import Network, read_network
+from refilled.runs.folder import RESULT, read_json
 from refilled.runs.prepare import Prepared
 from refilled.training import TrainSettings
 
@@ -48,6 +50,14 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Everything but the network."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "student"}
+
+
+def read_result(folder: Path, device: torch.device) -> Result:
+    """The result of a finished run, with its student on the device."""
+    try:
+        return Result(**read_json(folder / RESULT), student=read_network(folder).to(device))
+    except TypeError:
+        raise UserError(f"{folder / RESULT} is damaged; delete it to evaluate the student again") from None
 
 
 def embedding_accuracy(

@@ -5,6 +5,8 @@ import types
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from refilled.checks import check_number
+from refilled.data import AUGMENTATIONS
 from refilled.errors import UserError, unknown
 from refilled.methods import Method
 from refilled.training import TrainSettings
@@ -30,6 +32,14 @@ class DataSettings:
     """none, crop, crop-flip, resized-crop-flip; auto: what suits the data."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, and say how many, instead of stopping."""
+
+    def __post_init__(self) -> None:
+        check_number("shots", self.shots, least=2)
+        check_number("val_fraction", self.val_fraction, least=0, below=1)
+        check_number("image_size", self.image_size, least=4)
+        check_number("split_seed", self.split_seed, least=0, below=2**63)
+        if self.augment not in ("auto", *AUGMENTATIONS):
+            raise unknown("augmentation", self.augment, ("auto", *AUGMENTATIONS))
 
 
 def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettings, DataSettings, Any]:
@@ -74,6 +84,10 @@ def _parse(name: str, text: str, hint: Any) -> Any:
         if text not in get_args(hint):
             raise unknown(f"value of {name}", text, get_args(hint))
         return text
+    if hint is bool:
+        if text.lower() not in ("true", "false"):
+            raise UserError(f"{name} is true or false, not {text!r}")
+        return text.lower() == "true"
     try:
         return hint(text)
     except ValueError:

@@ -62,7 +62,10 @@ def train(
     if resume and path is not None and path.exists():
         checkpoint = Checkpoint(path, plan)
         checkpoint.restore_student(student)
-        log.rewind(checkpoint.position.stage, checkpoint.position.epoch)
+    if resume:
+        log.rewind(
+            checkpoint.position.stage if checkpoint else 0, checkpoint.position.epoch if checkpoint else 0
+        )
     position = checkpoint.position if checkpoint else Position()
     began = time.monotonic() - position.seconds
     saved_at = time.monotonic()
@@ -88,12 +91,16 @@ def train(
                 log.append(record)
                 reporter.epoch(record)
                 now = time.monotonic()
-                if path is not None and (last or now - saved_at >= settings.checkpoint_seconds):
+                if last or now - saved_at >= settings.checkpoint_seconds:
                     _check_weights(stage, epoch)
+                if path is not None and (last or now - saved_at >= settings.checkpoint_seconds):
                     save_checkpoint(
                         path, student, step.optimizer, Position(index, epoch + 1, now - began), plan
                     )
                     saved_at = time.monotonic()
+        except LossIsNotFinite as problem:
+            kept = f"; the last good checkpoint is kept: {path}" if path is not None and path.exists() else ""
+            raise LossIsNotFinite(f"{problem}{kept}. Try a smaller --lr") from None
         finally:
             reporter.finish()
     student.eval()
@@ -135,10 +142,7 @@ def _one_epoch(
 def _check_weights(stage: Stage, epoch: int) -> None:
     """The last update of an epoch may have spoilt the weights though its loss was still a number."""
     if not all(bool(torch.isfinite(parameter).all()) for parameter in stage.parameters):
-        raise LossIsNotFinite(
-            f"weights are no longer finite after epoch {epoch + 1} of stage {stage.name!r}; the last good "
-            f"checkpoint is kept. Try a smaller --lr"
-        )
+        raise LossIsNotFinite(f"weights are no longer finite after epoch {epoch + 1} of stage {stage.name!r}")
 
 
 def _check_finite(recent: Tensor, step: PlainStep, epoch: int, last: int) -> None:
@@ -151,5 +155,5 @@ def _check_finite(recent: Tensor, step: PlainStep, epoch: int, last: int) -> Non
     number = last - len(recent) + 1 + row
     raise LossIsNotFinite(
         f"loss term {term!r} became {recent[row][bad[row]][0].item()} in stage {step.stage.name!r}, epoch "
-        f"{epoch + 1}, step {number + 1}; the last good checkpoint is kept. Try a smaller --lr"
+        f"{epoch + 1}, step {number + 1}"
     )

@@ -7,7 +7,10 @@ from typing import Literal
 
 import torch
 
-from refilled.errors import UserError
+from refilled.checks import check_choices, check_number
+from refilled.errors import UserError, unknown
+
+DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,16 @@ class TrainSettings:
     """Least time between two checkpoints; one is also written at the end of every stage."""
 
     def __post_init__(self) -> None:
-        _at_least("epochs", self.epochs, 1)
-        _at_least("batch_size", self.batch_size, 2)
-        if not self.lr > 0:
-            raise UserError(f"lr must be greater than 0, not {self.lr}")
-        if self.schedule not in ("cosine", "multistep"):
-            raise UserError(f"schedule is cosine or multistep, not {self.schedule!r}")
-        if self.precision not in ("auto", "float32", "bfloat16"):
-            raise UserError(f"precision is auto, float32 or bfloat16, not {self.precision!r}")
-        if self.validate_every is not None:
-            _at_least("validate_every", self.validate_every, 1)
+        check_choices(self)
+        check_number("epochs", self.epochs, least=1)
+        check_number("batch_size", self.batch_size, least=2)
+        check_number("lr", self.lr, above=0, most=1e38)
+        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("weight_decay", self.weight_decay, least=0, most=1e38)
+        check_number("decay", self.decay, above=0)
+        check_number("seed", self.seed, least=0, below=2**63)
+        check_number("validate_every", self.validate_every, least=1)
+        check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate at a point of a stage, from 0 (its start) to 1 (its end)."""
@@ -65,20 +68,17 @@ class TrainSettings:
         return torch.bfloat16 if self.precision == "bfloat16" else None
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise UserError(f"{name} must be at least {least}, not {value}")
-
-
 def pick_device(name: str) -> torch.device:
     """The device of that name, checked to be there; ``auto`` takes a CUDA GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in DEVICES:
+        raise unknown("device", name, ("auto", *DEVICES))
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as problem:
-        raise UserError(f"device {name!r} cannot be used here: {str(problem).splitlines()[0]}") from None
+    except (RuntimeError, AssertionError, ImportError):
+        raise UserError(f"device {name!r} is not available here; use --device cpu, or auto") from None
     return device
 
 

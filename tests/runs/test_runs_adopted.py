@@ -1,0 +1,98 @@
+"""Models of timm and transformers, random and tiny, as teachers and as students of any classes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from refilled.models import load, read_network
+
+pytestmark = pytest.mark.usefixtures("working_torchvision")
+
+DATA = ["cat", "dog", "owl", "emu"]
+RELATIONS = {
+    "same": (["cat", "dog", "emu", "owl"], 1.0),
+    "disjoint": (["yak", "gnu", "elk"], 0.0),
+    "shared": (["Dog", "yak", "CAT", "gnu", "elk"], 0.5),
+}
+
+
+def timm_model(classes):
+    import timm
+
+    torch.manual_seed(3)
+    model = timm.create_model("test_resnet", pretrained=False, num_classes=len(classes))
+    save_file(model.state_dict(), "model.safetensors", metadata={"classes": json.dumps(classes)})
+    Path("model.json").write_text(
+        json.dumps({"input_size": [3, 32, 32], "mean": [0.2] * 3, "std": [0.4] * 3})
+    )
+    return "timm:test_resnet@model.safetensors"
+
+
+def hf_model(classes):
+    import transformers
+
+    torch.manual_seed(4)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=16,
+        patch_size=8,
+        id2label=dict(enumerate(classes)),
+    )
+    transformers.AutoModelForImageClassification.from_config(config).save_pretrained("model")
+    processor = {"size": {"height": 16, "width": 16}, "image_mean": [0.5] * 3, "image_std": [0.3] * 3}
+    Path("model/preprocessor_config.json").write_text(json.dumps(processor))
+    return "hf:model"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_as_teacher(tiny, image_folder, make, relation):
+    known, overlap = RELATIONS[relation]
+    photos = image_folder(DATA)
+    spec = make(known)
+    guide = load(spec)
+    assert list(guide.classes) == known
+    result = tiny(spec, "wrn-10-1", photos, out="mine")
+    assert result.overlap == overlap
+    assert sorted(result.student.classes) == sorted(DATA)
+    assert 0 <= result.teacher_ncm <= 1
+    assert json.loads(Path("mine/config.json").read_text())["run"]["teacher"] == spec
+    losses = [json.loads(line) for line in Path("mine/metrics.jsonl").read_text().splitlines()]
+    assert losses[0]["loss/comparison"] > 0
+    assert losses[1]["loss/local_kd"] > 0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_as_student(tiny, teacher, image_folder, make, relation):
+    """The teacher is one of ours; the student's own head knows the teacher's classes."""
+    known, overlap = RELATIONS[relation]
+    photos = image_folder(DATA)
+    guide = teacher(known)
+    spec = make(sorted(known))
+    fresh = load(spec, sorted(DATA))
+    result = tiny(guide, spec, photos, out="mine", lr=0.01)
+    assert result.overlap == overlap
+    assert list(result.student.classes) == sorted(DATA)
+    assert (relation == "same") == (result.student.notes == [])
+    assert result.student.preprocess == fresh.preprocess
+    moved = [not torch.equal(a, b) for a, b in zip(fresh.parameters(), result.student.parameters())]
+    assert sum(moved) > len(moved) / 2
+
+    Path("model.safetensors").unlink(missing_ok=True)  # a run folder stands alone
+    pixels = torch.rand(3, 3, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(read_network("mine")(pixels)[1], result.student(pixels)[1])
+
+
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_such_a_student_teaches_in_turn(tiny, image_folder, make):
+    photos = image_folder(DATA)
+    tiny(None, make(["x", "y"]), photos, "student", "first", lr=0.01)
+    assert tiny("first", "convnet-1", photos, "kd").overlap == 1.0
