@@ -421,7 +421,7 @@ def test_train_and_evaluate(command, image_folder):
     image_folder(["cat", "dog", "owl"])
     code, out, err = command("train", "photos", "--student", "convnet-1", *TINY, "--out", "runs/a b")
     assert code == 0
-    assert re.fullmatch(r"test accuracy [\d.]+ % after 2 epochs \([\d.]+ s\), in runs/a b\n", out)
+    assert re.fullmatch(r"test accuracy [\d.]+ % \(2 epochs, [\d.]+ s\), in runs/a b\n", out)
     assert "photos: 3 classes, 15 training, 3 validation, 6 test images of 8 pixels" in err
     assert "split 70/10/20 per class with split seed 0" in err
     accuracy = re.search(r"accuracy ([\d.]+) %", out)[1]
@@ -465,7 +465,7 @@ def test_unknown_classes_and_bad_images_are_told(command, trained, image_folder)
         file.write_bytes(b"broken")
     code, out, _ = command("evaluate", "teacher", "others", "--skip-bad-images")
     assert code == 0
-    assert "classes of others that the student does not know are left out, 2: emu, yak" in out
+    assert "2 classes are unknown to the student and left out: emu, yak" in out
     assert "2 images could not be read" in out
     assert "nan" not in out
 

@@ -155,11 +155,9 @@ class EvaluateCommand:
         )
         if found.left_out:
             shown = ", ".join(found.left_out[:5]) + (", …" if len(found.left_out) > 5 else "")
-            say(
-                f"classes of {self.data} that the student does not know are left out, {len(found.left_out)}: {shown}"
-            )
+            say(f"{len(found.left_out)} classes are unknown to the student and left out: {shown}")
         if found.skipped:
-            say(f"images that could not be read are left out: {found.skipped}")
+            say(f"{found.skipped} images could not be read and are left out")
         top5 = f", top-5 {100 * found.top5:.2f} %" if found.top5 is not None else ""
         say(f"{found.part}: top-1 {100 * found.accuracy:.2f} %{top5} of {found.images} images", style="bold")
         measured = [(name, share) for name, share in found.per_class.items() if share is not None]

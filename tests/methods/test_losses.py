@@ -38,7 +38,7 @@ def expected_scores(teacher, batches, batch, posterior):
         embeddings = teacher.embed(batch.images).double()
     centres = reference.class_centres(all_embeddings, batches.labels, 4)
     if posterior == "cosine":
-        embeddings = torch.stack([reference.unit_vector(row) for row in embeddings])
+        embeddings = 20 * torch.stack([reference.unit_vector(row) for row in embeddings])
     scores = reference.class_scores(embeddings, centres)
     return reference.class_posterior(scores) if posterior == "literal" else scores
 

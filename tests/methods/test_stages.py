@@ -147,7 +147,7 @@ def test_shares_of_epochs(epochs, first_share):
     st.floats(0, 1, exclude_min=True, exclude_max=True),
 )
 def test_epochs_of_all_stages_add_up(name, epochs, first_share):
-    changes = {} if name == "student" else {"embedding_share": first_share}
+    changes = {"embedding_share": first_share} if name in TWO_STAGES else {}
     stages = make_stages(name, _TEACHER, _STUDENT, _BATCHES, epochs, **changes)
     assert sum(stage.epochs for stage in stages) == epochs
     assert all(isinstance(stage.epochs, int) and stage.epochs >= 1 for stage in stages)

@@ -23,7 +23,7 @@ def predict(
     network: Network, batches: Batches, *, batch_size: int = 512, autocast_dtype: torch.dtype | None = None
 ) -> Outputs:
     """Run the network, in evaluation mode, over all images in order; its mode is put back afterwards."""
-    was_training = network.training
+    modes = {module: module.training for module in network.modules()}
     network.eval()
     embeddings, logits = [], []
     try:
@@ -35,5 +35,6 @@ def predict(
                 embeddings.append(z.float())
                 logits.append(scores.float())
     finally:
-        network.train(was_training)
+        for module, training in modes.items():
+            module.training = training
     return Outputs(torch.cat(embeddings), torch.cat(logits), batches.labels)

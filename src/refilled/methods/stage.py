@@ -41,7 +41,8 @@ class Method:
         summary: one line for ``--help``.
         settings: a dataclass of the method's own settings; its defaults just work.
         stages: (teacher, student, train, settings, epochs) -> stages whose epochs add up to ``epochs``,
-            so that two methods with the same epochs are compared fairly.
+            so that two methods with the same epochs are compared fairly. The teacher comes frozen and in
+            evaluation mode.
         needs_teacher: False for a student alone.
         check: raises a UserError, before any training, where teacher and student do not fit.
     """

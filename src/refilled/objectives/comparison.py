@@ -121,8 +121,9 @@ def _tuples_of(
     distance = _distances(student[anchors], student)  # [b, B]
     with torch.no_grad():
         same_class = labels[anchors, None] == labels[None, :]
-        # Farthest first. A positive stands before the negatives that are just as far: they are no
-        # impostors of it.
+        # Farthest first. Twice the distance in units of a tie, plus one for the anchor's own class: in
+        # ascending order a positive comes after the negatives that are just as far, so after the flip
+        # it stands before them, and they are no impostors of it.
         rank = (distance / _TIE).round().to(torch.int64) * 2 + same_class
         order = rank.sort(dim=1, stable=True).indices.flip(1)
         positive = same_class.gather(1, order) & (order != anchors[:, None])

@@ -1,0 +1,132 @@
+"""Settings of ReFilled and its variants: each variant has those that do something in it, and no others."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from refilled.checks import check_choices, check_number
+from refilled.objectives.comparison import SMALLEST_TAU
+
+Posterior = Literal["dot", "cosine", "literal"]
+Weight = Literal["head", "pl", "gap", "none"]
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """Stage 1, comparison matching."""
+
+    comparison_tau_teacher: float = 0.1
+    """Temperature of the teacher's comparisons."""
+    comparison_tau_student: float = 0.1
+    """Temperature of the student's comparisons."""
+    comparison_scale: float = 1.0
+    """Factor of the comparison term; in the joint loss of refilled-gamma this is the paper's gamma."""
+    margin: float | None = None
+    """Upper bound on an impostor's distance beyond the positive's; none: no bound."""
+    max_impostors: int | None = None
+    """Most impostors of a tuple; none: all."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_number("comparison_tau_teacher", self.comparison_tau_teacher, above=SMALLEST_TAU)
+        check_number("comparison_tau_student", self.comparison_tau_student, above=SMALLEST_TAU)
+        check_number("comparison_scale", self.comparison_scale, above=0)
+        check_number("margin", self.margin, above=0)
+        check_number("max_impostors", self.max_impostors, least=1)
+
+
+@dataclass(frozen=True)
+class ClassifierSettings:
+    """Stage 2, weighted local distillation."""
+
+    strength: float = 2.0
+    """Lambda, the weight of the teacher's term."""
+    tau_teacher: float = 2.0
+    """Temperature of the teacher's scores, in the distillation term and in the pl and gap weights."""
+    tau_student: float = 1.0
+    """Temperature of the student's logits in the teacher's term."""
+    posterior: Posterior = "dot"
+    """Scores of the class centres: dot products, cosines (times 20, so that the usual temperature of 2
+    makes them cosine / 0.1), or the paper's literal posterior."""
+    weight: Weight = "head"
+    """Trust in the teacher per image: its own head's confidence, that of the class centres (pl), its
+    agreement with the student (gap), or none."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_number("strength", self.strength, least=0)
+        check_number("tau_teacher", self.tau_teacher, above=0)
+        check_number("tau_student", self.tau_student, above=0)
+
+
+@dataclass(frozen=True)
+class EmbeddingFirstSettings(ComparisonSettings):
+    """Stage 1, and how long it takes: refilled-emb."""
+
+    embedding_share: float = 0.5
+    """Share of the epochs that goes to the first stage."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("embedding_share", self.embedding_share, above=0, below=1)
+
+
+@dataclass(frozen=True)
+class JointSettings(ComparisonSettings, ClassifierSettings):
+    """Both terms at once: refilled-gamma."""
+
+    def __post_init__(self) -> None:
+        ComparisonSettings.__post_init__(self)
+        ClassifierSettings.__post_init__(self)
+
+
+@dataclass(frozen=True)
+class RefilledSettings(EmbeddingFirstSettings, ClassifierSettings):
+    """Both stages; the defaults are those that measured best so far (results/cifar100-first.md)."""
+
+    def __post_init__(self) -> None:
+        EmbeddingFirstSettings.__post_init__(self)
+        ClassifierSettings.__post_init__(self)
+
+
+@dataclass(frozen=True)
+class MinusSettings(RefilledSettings):
+    """ReFilled without weights per image."""
+
+    weight: Weight = "none"
+
+
+@dataclass(frozen=True)
+class PaperSettings(RefilledSettings):
+    """The paper's own settings for generalized distillation; every value is spelt out."""
+
+    embedding_share: float = 0.5
+    comparison_tau_teacher: float = 2.0
+    comparison_tau_student: float = 1.0
+    comparison_scale: float = 1.0
+    margin: float | None = None
+    max_impostors: int | None = None
+    strength: float = 2.0
+    tau_teacher: float = 2.0
+    tau_student: float = 1.0
+    posterior: Posterior = "literal"
+    weight: Weight = "pl"
+
+
+@dataclass(frozen=True)
+class AuthorsSettings(RefilledSettings):
+    """What the authors' published code does instead; every value is spelt out.
+
+    One thing is left out: their code cuts every tuple to the smallest number of impostors in the batch.
+    """
+
+    embedding_share: float = 0.5
+    comparison_tau_teacher: float = 4.0
+    comparison_tau_student: float = 4.0
+    comparison_scale: float = 1000.0
+    margin: float | None = 0.2
+    max_impostors: int | None = None
+    strength: float = 1.0
+    tau_teacher: float = 1.0
+    tau_student: float = 1.0
+    posterior: Posterior = "dot"
+    weight: Weight = "head"
