@@ -34,13 +34,13 @@ _Images = Annotated[DataSettings, arg(name="")]
 class DemoCommand:
     """See it work: a teacher of the digits 0-7, a student that must learn 4-9 from a few images.
 
-    Real handwritten digits, about two minutes on two cores. Prints a table: student alone, ReFilled-EMB,
+    Real handwritten digits, about a minute on two cores. Prints a table: student alone, ReFilled-EMB,
     ReFilled, at equal epochs over several seeds, and leaves a run folder that `refilled evaluate` can load.
     """
 
     out: Path | None = None
     """Folder to write; none: a new one under runs/."""
-    seeds: int = 5
+    seeds: int = 10
     """Seeds; each has other initial weights and other training images."""
     shots: int = 5
     """Training images of each class."""

@@ -16,6 +16,8 @@ ALL_METHODS = (
     "refilled-paper", "refilled-authors",
 )  # fmt: skip
 TWO_STAGES = ("refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors")
+POSTERIORS = ("dot", "cosine", "literal")
+WEIGHTS = ("head", "pl", "gap", "none")
 
 
 def tiny(spec: str, classes: list[str], seed: int = 0) -> Network:

@@ -1,4 +1,8 @@
-"""The demo: a student of the digits 4-9 with a teacher that only knows 0-7."""
+"""The demo: a tiny student of the digits 4-9 with a teacher that only knows 0-7.
+
+Networks and epochs were chosen on validation digits (student alone 67.3 %, ReFilled 71.4 %, eight seeds);
+the method's settings are its defaults. Larger students learn these digits well alone, and gain less.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +20,7 @@ from refilled.training import make_reporter
 
 ALONE, METHOD = "student alone", "ReFilled"
 METHODS = {ALONE: "student", "ReFilled-EMB": "refilled-emb", METHOD: "refilled"}
-# Chosen on validation digits: with so few images gentler comparisons than the default 0.1 do better.
-GENTLE = {"comparison_tau_teacher": 0.3, "comparison_tau_student": 0.3}
-NETWORK = "wrn-16-1"
+TEACHER_NETWORK, STUDENT_NETWORK = "convnet-3", "convnet-1"
 TEACHER: dict[str, Any] = {"classes": "0:8", "epochs": 30, "batch_size": 64, "val_fraction": 0.0}
 STUDENT: dict[str, Any] = {"classes": "4:10", "epochs": 200, "batch_size": 64, "val_fraction": 0.0}
 
@@ -49,7 +51,13 @@ class Demo:
 
 
 def run_demo(
-    out: Path, *, seeds: int = 5, shots: int = 5, device: str = "auto", progress: bool = True, **settings: Any
+    out: Path,
+    *,
+    seeds: int = 10,
+    shots: int = 5,
+    device: str = "auto",
+    progress: bool = True,
+    **settings: Any,
 ) -> Demo:
     """Train the teacher on digits 0-7, then students of 4-9 with and without it, all for equal epochs.
 
@@ -70,15 +78,15 @@ def run_demo(
     reporter = make_reporter(progress)
     common = {"device": device, "progress": False} | settings
     reporter.line("teacher: learns the digits 0-7")
-    teacher = distill(None, NETWORK, "digits", "student", out / "teacher", **(TEACHER | common))
+    teacher = distill(None, TEACHER_NETWORK, "digits", "student", out / "teacher", **(TEACHER | common))
     reporter.line(f"teacher: {100 * teacher.accuracy:.1f} % of its own digits")
     results: dict[str, list[Result]] = {name: [] for name in METHODS}
     for seed in range(seeds):
         for name, method in METHODS.items():
-            guide, own = (None, {}) if name == ALONE else (teacher.student, GENTLE)
+            guide = None if name == ALONE else teacher.student
             place = out / "student" if name == METHOD and seed == 0 else None
             learned = distill(
-                guide, NETWORK, "digits", method, place, seed=seed, shots=shots, **(STUDENT | common | own)
+                guide, STUDENT_NETWORK, "digits", method, place, seed=seed, shots=shots, **(STUDENT | common)
             )
             results[name].append(learned)
         scores = ", ".join(f"{name} {100 * found[-1].accuracy:.1f} %" for name, found in results.items())

@@ -1,0 +1,60 @@
+"""The command line: help, the list of methods, and what cannot be parsed."""
+
+import pytest
+
+from refilled.methods import METHODS
+
+TRAINING = ("--epochs", "--batch-size", "--lr", "--schedule", "--precision", "--device", "--seed")
+DATA = ("--classes", "--shots", "--val-fraction", "--image-size", "--augment", "--skip-bad-images")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("demo", ("--out", "--seeds", "--shots", "--device")),
+        ("train", ("--student", "--out", "--resume", *TRAINING, *DATA)),
+        (
+            "distill",
+            (
+                "--teacher",
+                "--student",
+                "--method",
+                "--set",
+                "--compare",
+                "--seeds",
+                "--resume",
+                *TRAINING,
+                *DATA,
+            ),
+        ),
+        ("evaluate", ("RUN", "--part", "--device", "--skip-bad-images")),
+        ("methods", ()),
+    ],
+)
+def test_help(command, name, options):
+    code, out, _ = command(name, "--help")
+    assert code == 0
+    assert f"refilled {name}" in out
+    assert [option for option in options if option not in out] == []
+
+
+def test_help_lists_the_commands(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    assert all(name in out for name in ("demo", "train", "distill", "evaluate", "methods"))
+
+
+def test_methods(command):
+    code, out, err = command("methods")
+    assert (code, err) == (0, "")
+    for name, method in METHODS.items():
+        assert f"{name}: {method.summary}" in out
+    assert "    strength=2.0" in out
+    assert "    weight=head" in out
+
+
+@pytest.mark.parametrize("argv", [(), ("nonsense",), ("train",), ("train", "photos", "--epochs", "many")])
+def test_what_cannot_be_parsed_exits_with_2(command, argv):
+    code, _, err = command(*argv)
+    assert code == 2
+    assert "Traceback" not in err

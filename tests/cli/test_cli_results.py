@@ -1,0 +1,97 @@
+"""The command line: what a person reads at the end, and where the results are."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from .outcomes import TINY
+
+
+def test_train_and_evaluate(command, image_folder):
+    image_folder(["cat", "dog", "owl"])
+    code, out, err = command("train", "photos", "--student", "convnet-1", *TINY, "--out", "runs/a b")
+    assert code == 0
+    assert re.fullmatch(r"test accuracy [\d.]+ % \(2 epochs, [\d.]+ s\), in runs/a b\n", out)
+    assert "photos: 3 classes, 15 training, 3 validation, 6 test images of 8 pixels" in err
+    assert "split 70/10/20 per class with split seed 0" in err
+    accuracy = re.search(r"accuracy ([\d.]+) %", out)[1]
+    code, out, err = command("evaluate", "runs/a b", "photos")
+    assert (code, err) == (0, "")
+    assert f"test: top-1 {accuracy} % of 6 images" in out
+    assert "hardest classes: " in out
+
+
+def test_distill_without_comparison(distill):
+    code, out, err = distill()
+    assert code == 0
+    assert "add --compare to see whether the teacher helped" in out
+    assert "3 of 3 classes shared (100%)" in err
+
+
+def test_the_verdict(distill, image_folder):
+    image_folder(["dog", "owl", "emu", "yak"], name="others")
+    code, out, _ = distill("--compare", "--seeds", "2", data="others")
+    assert code == 0
+    spread = r"[\d.]+ ± [\d.]+ %"
+    assert re.search(rf"refilled +{spread} +[\d.]+ s +2\b", out)
+    assert re.search(rf"student alone +{spread} +[\d.]+ s +2\b", out)
+    assert "The teacher knows 50 % of the student's classes" in out
+    assert re.search(r"[+-][\d.]+ points \(95 % interval [+-][\d.]+ to [+-][\d.]+, 2 seeds\)", out)
+    assert "student and verdict are in mine" in out
+    verdict = json.loads(Path("mine/verdict.json").read_text())
+    assert verdict["sentence"] in out
+    assert verdict["overlap"] == 0.5
+
+
+def test_the_student_alone_has_no_teacher_to_speak_of(distill):
+    code, out, _ = distill("--method", "student", "--compare")
+    assert code == 0 or out == ""
+    assert "The teacher knows 0 %" not in out
+
+
+def test_unknown_classes_and_bad_images_are_told(command, trained, image_folder):
+    image_folder(["Cat", "D-O-G", "emu", "yak"], name="others")
+    for file in Path("others/Cat").iterdir():
+        file.write_bytes(b"broken")
+    code, out, _ = command("evaluate", "teacher", "others", "--skip-bad-images")
+    assert code == 0
+    assert "2 classes are unknown to the student and left out: emu, yak" in out
+    assert "2 images could not be read" in out
+    assert "nan" not in out
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "ü", "[x]", "[red]", "a[/]b"])
+def test_names_are_printed_as_they_are(command, image_folder, name):
+    """No name of a folder or class is taken for markup."""
+    image_folder(["cat", f"{name} dog".replace("/", "")], name=name)
+    code, out, _ = command("train", name, "--student", "convnet-1", *TINY, "--out", f"run {name}")
+    assert code == 0
+    assert f"in run {name}\n" in out
+    code, out, _ = command("evaluate", f"run {name}", name)
+    assert code == 0
+    assert f"{name} dog".replace("/", "") in out
+
+
+def test_a_teacher_that_is_called_like_a_model(distill):
+    Path("teacher").rename("wrn-teacher")
+    assert distill(teacher="wrn-teacher")[0] == 0
+    Path("wrn-teacher").rename("wrn-16-2")
+    assert distill(teacher="wrn-16-2", out="other")[0] == 0
+
+
+def test_out_is_a_new_folder_when_none_is_given(command, image_folder):
+    image_folder(["cat", "dog"], name="my photos")
+    for _ in range(2):
+        assert command("train", "my photos", "--student", "convnet-1", *TINY)[0] == 0
+    assert sorted(os.listdir("runs")) == ["my-photos-convnet-1", "my-photos-convnet-1-2"]
+
+
+def test_a_home_folder_is_found_for_out_as_it_is_for_data(command, image_folder, monkeypatch, tmp_path):
+    """``--out=~/run`` reaches us as it is written: shells expand a tilde only at the start of a word."""
+    image_folder(["cat", "dog"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert command("train", "~/photos", "--student", "convnet-1", *TINY, "--out=~/run")[0] == 0
+    assert Path("run/student.json").exists()
