@@ -11,8 +11,7 @@ a = exp(-D_T/τ_T), s = exp(-D/τ_S) and g = D/τ_S - D_T/τ_T, the divergence o
     KL = (a_p g_p + Σ a_n g_n) / Z_T + log Z_S - log Z_T,   Z_T = a_p + Σ a_n,   Z_S = s_p + Σ s_n,
 
 so three running sums are enough: exact, O(B² log B) time, O(B²) memory, static shapes. Sums only ever
-add, never subtract, and run in float64, so small temperatures lose nothing to cancellation. With a
-``margin`` or ``max_impostors`` a run of negatives ends somewhere, and its sums cost O(B² log B) memory.
+add, never subtract, and run in float64, so small temperatures lose nothing to cancellation.
 """
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from refilled.objectives.checks import check_rows, check_temperature
+from refilled.objectives.intervals import interval_sums, running_sums
 
 _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
 _TIE = 2.0**-40  # distances closer than this are equal
@@ -137,7 +137,7 @@ def _tuples_of(
 
     summands = (a_negative, a_negative * gap, s * negative)
     if margin is None and max_impostors is None:
-        sum_a, sum_a_gap, sum_s = (_running_sums(summand) for summand in summands)
+        sum_a, sum_a_gap, sum_s = (running_sums(summand) for summand in summands)
     else:
         first = _window_start(d_student.detach() * tau_student, negative, margin, max_impostors)
         sum_a, sum_a_gap, sum_s = interval_sums(summands, first)
@@ -146,17 +146,6 @@ def _tuples_of(
     z_teacher, z_student = a + sum_a, s + sum_s
     divergence = (a * gap + sum_a_gap) / z_teacher + z_student.log() - z_teacher.log()
     return torch.where(is_tuple, divergence, 0.0).sum(), is_tuple.sum()
-
-
-def _running_sums(values: Tensor) -> Tensor:
-    """Sums of each row [b, n] up to and with each place."""
-    if not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
-        return values.cumsum(dim=1)
-    step = 1  # cumsum on CUDA promises no fixed order of its additions; this scan does
-    while step < values.shape[1]:
-        values = values + torch.nn.functional.pad(values[:, :-step], (step, 0))
-        step *= 2
-    return values
 
 
 def _window_start(
@@ -171,39 +160,3 @@ def _window_start(
         before = negative.cumsum(dim=1)
         first = torch.maximum(first, torch.searchsorted(before, before - max_impostors, right=True))
     return first
-
-
-def interval_sums(values: tuple[Tensor, ...], first: Tensor) -> list[Tensor]:
-    """Sums over places first[i, k] ... k of each row, without ever subtracting.
-
-    Differences of running sums would do, but lose everything where a window holds only values that are
-    tiny beside the rest of the row. Instead, for every block size 2, 4, 8, ... hold the sums from the
-    middle of each block outwards: any interval is then the sum of two of those, left and right of the
-    middle of the smallest block that holds it.
-
-    Args:
-        values: matrices [b, n].
-        first: int64 [b, n]; an interval with first > k is empty and has sum 0.
-
-    Returns:
-        One matrix [b, n] of sums for each of ``values``.
-    """
-    rows, n = first.shape
-    size = 1 << max(1, (n - 1).bit_length())
-    last = torch.arange(n, device=first.device).expand(rows, n)
-    left = torch.minimum(first, last)
-    apart = left ^ last  # its highest bit says which block's middle lies between left and last
-    padded = [torch.nn.functional.pad(value, (0, size - n)) for value in values]
-    sums = [torch.where(apart == 0, value, 0.0) for value in values]
-    half = 1
-    while half < size:
-        split_here = (apart >= half) & (apart < 2 * half)
-        for i, value in enumerate(padded):
-            halves = value.view(rows, -1, 2, half)
-            outwards = torch.stack(
-                (halves[:, :, 0].flip(-1).cumsum(-1).flip(-1), halves[:, :, 1].cumsum(-1)), dim=2
-            ).view(rows, size)
-            both = outwards.gather(1, left) + outwards[:, :n]
-            sums[i] = sums[i] + torch.where(split_here, both, 0.0)
-        half *= 2
-    return [torch.where(first > last, 0.0, total) for total in sums]
