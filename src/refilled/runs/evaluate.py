@@ -52,15 +52,17 @@ def evaluate(
     network = read_network(Path(run)).to(pick_device(device))
     config = read_json(Path(run) / CONFIG)
     try:
-        split, side = config["run"]["settings"]["data"], config["image_size"]
+        of_data, side = config["run"]["settings"]["data"], config["image_size"]
+        split = {name: of_data[name] for name in ("split_seed", "val_fraction")}
     except (KeyError, TypeError):
         raise UserError(
             f"{Path(run) / CONFIG} is damaged: it does not say how the run split its data"
         ) from None
     splits = open_data(
-        data, split_seed=split.get("split_seed", 0), val_fraction=split.get("val_fraction", 0.1),
+        data,
+        **split,
         skip_bad_images=skip_bad_images,
-    )  # fmt: skip
+    )
     overlap = network.classes.overlap(splits.classes)
     if not overlap.shared:
         known_names = ", ".join(network.classes[:5]) + (", …" if len(network.classes) > 5 else "")

@@ -62,11 +62,9 @@ def train(
     if resume and path is not None and path.exists():
         checkpoint = Checkpoint(path, plan)
         checkpoint.restore_student(student)
-    if resume:
-        log.rewind(
-            checkpoint.position.stage if checkpoint else 0, checkpoint.position.epoch if checkpoint else 0
-        )
     position = checkpoint.position if checkpoint else Position()
+    if resume:
+        log.rewind(position.stage, position.epoch)
     began = time.monotonic() - position.seconds
     saved_at = time.monotonic()
 
@@ -93,10 +91,9 @@ def train(
                 now = time.monotonic()
                 if last or now - saved_at >= settings.checkpoint_seconds:
                     _check_weights(stage, epoch)
-                if path is not None and (last or now - saved_at >= settings.checkpoint_seconds):
-                    save_checkpoint(
-                        path, student, step.optimizer, Position(index, epoch + 1, now - began), plan
-                    )
+                    if path is not None:
+                        reached = Position(index, epoch + 1, now - began)
+                        save_checkpoint(path, student, step.optimizer, reached, plan)
                     saved_at = time.monotonic()
         except LossIsNotFinite as problem:
             kept = f"; the last good checkpoint is kept: {path}" if path is not None and path.exists() else ""
