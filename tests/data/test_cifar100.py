@@ -197,14 +197,14 @@ def test_real_cifar100():
     root = Path(os.environ["REFILLED_DATA"])
     if not (root / "cifar-100-python").is_dir():
         pytest.skip("REFILLED_DATA has no cifar-100-python")
-    splits = open_data(root, val_fraction=0)
+    splits = open_data(root / "cifar-100-python", val_fraction=0)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (50_000, 0, 10_000)
     assert splits.train.counts().tolist() == [500] * 100
     images, _, _ = load_set(splits.train, 32)
     assert channel_statistics(images)[0] == pytest.approx((0.50708, 0.48655, 0.44092), abs=1e-4)
     order = order_classes("cifar-fs", splits.classes)
     assert sorted(order) == sorted(splits.classes)
-    half = open_data(root, classes="50:100", class_order="cifar-fs", shots=5)
+    half = open_data(root / "cifar-100-python", classes="50:100", class_order="cifar-fs", shots=5)
     assert half.classes.names == order.names[50:]
     assert len(half.train) == 250
     assert len(half.test) == 5000

@@ -20,10 +20,10 @@ def test_files_are_decoded_once_into_one_tensor(tmp_path, monkeypatch):
     calls: list[Path] = []
     lock = threading.Lock()
 
-    def counted(path, size, channels):
+    def counted(path, size, channels, box):
         with lock:
             calls.append(path)
-        return decode(path, size, channels)
+        return decode(path, size, channels, box)
 
     allocated = []
     real_empty = torch.empty

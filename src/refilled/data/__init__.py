@@ -1,15 +1,19 @@
 """Labelled images: one reader per layout on disk, splits, augmentation, and batches on the device."""
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from refilled.data.augment import AUGMENTATIONS, augment
 from refilled.data.batches import Batch, Batches
 from refilled.data.cifar100 import find_cifar100, read_cifar100
+from refilled.data.cub import find_cub, read_cub
 from refilled.data.digits import read_digits
+from refilled.data.dogs import find_dogs, read_dogs
 from refilled.data.folder import read_folder
 from refilled.data.images import ImageSet, Pixels, Progress, Splits, check_trainable, load_set
+from refilled.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from refilled.data.orders import CLASS_ORDERS
 from refilled.data.orders import class_order as order_classes
 from refilled.data.pixels import FilePixels, TensorPixels
@@ -22,10 +26,25 @@ from refilled.labels import LabelSpace
 __all__ = [
     "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Progress",
     "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
-    "hold_out", "load_set", "open_data", "order_classes", "read_cifar100", "read_digits", "read_folder",
+    "hold_out", "load_set", "open_data", "order_classes", "read_cifar100", "read_cub", "read_digits",
+    "read_dogs", "read_folder", "read_miniimagenet",
 ]  # fmt: skip
 
-_ACCEPTED = 'give "digits", a folder of images (DIR/CLASS/*.jpg), or the folder with CIFAR-100\'s files'
+_Finder = Callable[[Path], Path | None]
+_KNOWN: dict[str, tuple[str, _Finder]] = {
+    "cifar100": ("CIFAR-100", find_cifar100),
+    "cub": ("CUB-200-2011", find_cub),
+    "dogs": ("Stanford Dogs", find_dogs),
+    "miniimagenet": ("miniImageNet", find_miniimagenet),
+}
+"""Data sets that are known by what is in their folder."""
+_FILE_READERS: dict[str, Callable[..., Splits]] = {
+    "folder": read_folder, "cub": read_cub, "dogs": read_dogs, "miniimagenet": read_miniimagenet
+}  # fmt: skip
+_ACCEPTED = (
+    'give "digits", a folder of images (DIR/CLASS/*.jpg), or the folder with the files of '
+    "CIFAR-100, CUB-200-2011, Stanford Dogs or miniImageNet"
+)
 
 
 def open_data(
@@ -42,9 +61,12 @@ def open_data(
     """Labelled images by what a person calls them; files of a folder are not decoded yet.
 
     Args:
-        spec: ``digits``; a folder of images or with CIFAR-100's files, which are told apart by what is in
-            them; or ``folder:PATH``, ``cifar100:PATH`` to say which it is. A folder that is called digits
-            is ``./digits``.
+        spec: ``digits``; or a folder of images or with the files of CIFAR-100, CUB-200-2011, Stanford
+            Dogs or miniImageNet, which are told apart by what is in them; or ``folder:PATH``,
+            ``cifar100:PATH``, ``cub:PATH``, ``dogs:PATH``, ``miniimagenet:PATH`` to say which it is. A
+            folder that is called digits is ``./digits``. CUB-200-2011 is cropped to its boxes and
+            Stanford Dogs is not; miniImageNet has all 100 classes, of which ``0:64``, ``64:80`` and
+            ``80:100`` are those of its train, val and test files.
         classes: only these, in this order: a range of the class order such as ``20:70``, names such as
             ``cat,dog``, or a label space.
         class_order: ``default``, ``cifar-fs``, or a file with one class per line.
@@ -68,17 +90,26 @@ def _read(spec: str | Path, split_seed: int, val_fraction: float, skip_bad_image
     if spec == "digits":
         return read_digits(split_seed=split_seed, val_fraction=val_fraction)
     layout, _, rest = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    layout = layout if layout in ("cifar100", "folder") and rest else ""
+    layout = layout if layout in {*_KNOWN, "folder"} and rest else ""
     path = Path(rest if layout else spec).expanduser()
     if not path.exists():
         raise UserError(f"no such folder: {path}{_near_miss(str(spec))} ({_ACCEPTED})")
-    if not layout and find_cifar100(path):
-        layout = "cifar100"
+    layout = layout or _detect(path)
     if layout == "cifar100":
         return read_cifar100(path, split_seed=split_seed, val_fraction=val_fraction)
-    return read_folder(
+    return _FILE_READERS[layout](
         path, split_seed=split_seed, val_fraction=val_fraction, skip_bad_images=skip_bad_images
     )
+
+
+def _detect(path: Path) -> str:
+    """Which layout a folder has, by what is in it."""
+    found = [layout for layout, (_, find) in _KNOWN.items() if find(path)]
+    if len(found) > 1:
+        names = " and ".join(_KNOWN[layout][0] for layout in found)
+        specs = " or ".join(f"{layout}:{path}" for layout in found)
+        raise UserError(f"{path} holds {names}; say which is meant: {specs}")
+    return found[0] if found else "folder"
 
 
 def _near_miss(spec: str) -> str:

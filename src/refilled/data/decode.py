@@ -2,11 +2,14 @@
 
 import os
 from functools import cache
+from math import ceil
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 Pathname = str | os.PathLike[str]
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom in pixels of the image as it is stored, before it is turned upright."""
 
 _FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM")
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -32,23 +35,23 @@ def readable_formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def decode(path: Pathname, size: int, channels: int = 3) -> np.ndarray:
-    """The centre square of an image, upright, as uint8 [channels, size, size].
+def decode(path: Pathname, size: int, channels: int = 3, box: Box | None = None) -> np.ndarray:
+    """The centre square of an image, or the square around a box, upright: uint8 [channels, size, size].
 
-    The shorter side becomes ``size``. Transparent parts become white; of an animation the first frame
-    is taken; deeper images are scaled to 8 bits, not clipped (see :func:`eight_bits`).
+    The side of the square (see :func:`square_around`) becomes ``size``. Transparent parts become white;
+    of an animation the first frame is taken; deeper images are scaled to 8 bits, not clipped (see
+    :func:`eight_bits`).
 
     Raises:
-        BadImage: the file cannot be decoded to its end.
+        BadImage: the file cannot be decoded to its end, or the box lies outside of the image.
     """
     try:
         with Image.open(path, formats=readable_formats()) as image:
-            # A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size. Twice the side that is needed leaves
-            # the antialiasing to the resize below, so that nothing is lost but time.
-            image.draft(None, (2 * size, 2 * size))
+            window = None if box is None else square_around(box, image.size)
+            window = _draft(image, size, window)
             image.load()
             upright = _UPRIGHT.get(_orientation(image))  # after load(): TIFF turns itself
-            square = _centre_square(eight_bits(image), size)
+            square = _resized(eight_bits(image), size, window)
             if upright is not None:
                 square = square.transpose(upright)
             pixels = np.asarray(square.convert("RGB" if channels == 3 else "L"))
@@ -93,17 +96,53 @@ def _rescaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return ((values.astype(np.float64) - low) * (255 / spread)).round().astype(np.uint8)
 
 
-def _centre_square(image: Image.Image, size: int) -> Image.Image:
-    """One resize that reads only the square; its borders may lie between pixels, so that turning the
-    image before or after makes no difference."""
+def square_around(box: Box, size: tuple[int, int]) -> Box:
+    """The square that is shown for a box, within an image of that width and height.
+
+    It has the box's centre and its longer side, and is moved as far as it takes to lie within the image.
+    Where it is larger than the image's shorter side, it has that side: then the ends of the box are cut
+    off, but nothing is stretched and no border is made up. Of a box that reaches beyond the image, the
+    part within the image counts.
+    """
+    left, right = (min(max(x, 0.0), float(size[0])) for x in (box[0], box[2]))
+    top, bottom = (min(max(y, 0.0), float(size[1])) for y in (box[1], box[3]))
+    if not (left < right and top < bottom):
+        raise BadImage(f"the box {box} covers nothing of the image, which is {size[0]} x {size[1]}")
+    side = min(max(right - left, bottom - top), *size)
+    x = min(max((left + right - side) / 2, 0.0), size[0] - side)
+    y = min(max((top + bottom - side) / 2, 0.0), size[1] - side)
+    return x, y, x + side, y + side
+
+
+def _draft(image: Image.Image, size: int, window: Box | None) -> Box | None:
+    """Lets a JPEG be decoded at 1/2, 1/4 or 1/8 of its size; returns where the window is then.
+
+    What is shown keeps at least twice the side that is needed: that leaves the antialiasing to the
+    resize, so that nothing is lost but time.
+    """
+    if window is None:
+        image.draft(None, (2 * size, 2 * size))
+        return None
     width, height = image.size
-    if width == height == size:
+    enlarged = 2 * size / (window[2] - window[0])
+    drafted = image.draft(None, (ceil(enlarged * width), ceil(enlarged * height)))
+    if drafted is None:  # no JPEG
+        return window
+    scale = drafted[1][2] / width  # not that of the new width, which is rounded up
+    return window[0] * scale, window[1] * scale, window[2] * scale, window[3] * scale
+
+
+def _resized(image: Image.Image, size: int, window: Box | None) -> Image.Image:
+    """One resize that reads only the window, or the centre square; its borders may lie between pixels,
+    so that turning the image before or after makes no difference."""
+    width, height = image.size
+    if window is None:
+        short = min(width, height)
+        left, top = (width - short) / 2, (height - short) / 2
+        window = left, top, left + short, top + short
+    if width == height == size and window == (0, 0, size, size):
         return image
-    short = min(width, height)
-    left, top = (width - short) / 2, (height - short) / 2
-    return image.resize(
-        (size, size), Image.Resampling.BICUBIC, (left, top, left + short, top + short), reducing_gap=3.0
-    )
+    return image.resize((size, size), Image.Resampling.BICUBIC, window, reducing_gap=3.0)
 
 
 def _orientation(image: Image.Image) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from refilled.data.images import ImageSet, Splits, check_trainable
-from refilled.data.pixels import FilePixels, common_side
+from refilled.data.listed import listed_splits
+from refilled.data.pixels import FilePixels
 from refilled.data.splits import describe_parts, hold_out_validation, three_parts
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
@@ -16,8 +17,6 @@ IMAGE_SUFFIXES = (
 )  # fmt: skip
 _PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _LEFT_BY_SYSTEMS = ("__macosx", "@eadir", "$recycle.bin", "system volume information")
-_FILES_TO_JUDGE_SIZE = 256
-_LARGEST_SMALL_IMAGE = 64
 
 ClassFiles = dict[str, list[Path]]
 """Image files of each class, both in sorted order."""
@@ -60,18 +59,8 @@ def read_folder(
         train, val, test = (whole.select(part) for part in rows)
         made = describe_parts(val_fraction, test_fraction, split_seed)
         note = f"{root} has no train/test folders: {made}"
-    side = _judged_side(train, val, test)
-    small = side is not None and side <= _LARGEST_SMALL_IMAGE
-    return Splits(
-        name=root.resolve().name,
-        train=train,
-        val=val,
-        test=test,
-        image_size=side,
-        channels=3,
-        augment="crop-flip" if small else "resized-crop-flip",
-        note="; ".join(part for part in (note, _unused(root, parts)) if part),
-    )
+    note = "; ".join(part for part in (note, _unused(root, parts)) if part)
+    return listed_splits(root.resolve().name, train, val, test, note=note)
 
 
 def _read_parts(
@@ -221,9 +210,3 @@ def _check_folder(root: Path) -> None:
         raise UserError(f"{root} does not exist; give a folder of images, one folder per class")
     if not root.is_dir():
         raise UserError(f"{root} is a file, not a folder; give the folder that holds the class folders")
-
-
-def _judged_side(*parts: ImageSet) -> int | None:
-    """Side of the images, by files spread over all classes: opening every one would take too long."""
-    paths = [path for part in parts if isinstance(part.pixels, FilePixels) for path in part.pixels.paths]
-    return common_side(paths[:: max(1, len(paths) // _FILES_TO_JUDGE_SIZE)])

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import repeat
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from refilled.data.decode import BadImage, decode, readable_formats, size_on_disk
+from refilled.data.decode import BadImage, Box, decode, readable_formats, size_on_disk, square_around
 from refilled.data.images import Progress
 from refilled.data.memory import check_fits
 from refilled.errors import UserError
@@ -69,12 +70,24 @@ class FilePixels:
 
     Args:
         paths: one file per image; errors show them as they are written here.
+        boxes: what is shown of each image, as a square around it (see
+            :func:`refilled.data.decode.square_around`), or None for its centre square; as many as paths.
         channels: 3 for colour, 1 for gray.
         skip_bad_images: leave files that cannot be read out, instead of stopping.
     """
 
-    def __init__(self, paths: Iterable[Path], *, channels: int = 3, skip_bad_images: bool = False):
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        *,
+        boxes: Iterable[Box | None] | None = None,
+        channels: int = 3,
+        skip_bad_images: bool = False,
+    ):
         self.paths = tuple(paths)
+        self.boxes = None if boxes is None else tuple(boxes)
+        if self.boxes is not None and len(self.boxes) != len(self.paths):
+            raise UserError(f"{len(self.paths)} images need as many boxes, not {len(self.boxes)}")
         self.channels = channels
         self.skip_bad_images = skip_bad_images
 
@@ -83,14 +96,18 @@ class FilePixels:
 
     def select(self, rows: Sequence[int]) -> "FilePixels":
         """Only those files, in that order."""
-        paths = (self.paths[row] for row in rows)
-        return FilePixels(paths, channels=self.channels, skip_bad_images=self.skip_bad_images)
+        return FilePixels(
+            (self.paths[row] for row in rows),
+            boxes=None if self.boxes is None else (self.boxes[row] for row in rows),
+            channels=self.channels,
+            skip_bad_images=self.skip_bad_images,
+        )
 
     def load(self, size: int | None, progress: Progress | None = None) -> tuple[Tensor, Tensor]:
         """Images uint8 [M, channels, size, size] and the rows [M] of the files that could be read.
 
         Every file is decoded once, straight into its place in the one tensor there is. Without a size
-        the files must all be squares of one size.
+        the files, or what is shown of them, must all be squares of one size.
         """
         side = _checked_size(size) if size is not None else self._own_side()
         check_fits(len(self), self.channels, side)
@@ -114,7 +131,7 @@ class FilePixels:
         return images[: len(good)], torch.tensor(good)
 
     def _own_side(self) -> int:
-        side = common_side(self.paths)
+        side = common_side(self.paths, self.boxes)
         if side is None and self.paths:
             raise UserError("the images are not squares of one size; choose one with --image-size")
         return side or 0
@@ -128,7 +145,8 @@ class FilePixels:
             bad = {}
             for row in rows:
                 try:
-                    pixels[row] = decode(self.paths[row], images.shape[-1], self.channels)
+                    box = self.boxes[row] if self.boxes else None
+                    pixels[row] = decode(self.paths[row], images.shape[-1], self.channels, box)
                 except BadImage as error:
                     bad[row] = str(error)
             return bad
@@ -158,16 +176,30 @@ def _run_in_threads(
     return results
 
 
-def common_side(paths: Sequence[Path]) -> int | None:
-    """Side of the images if all that can be read are squares of one size, else None."""
-    found: tuple[int, int] | None = None
-    for path in paths:
-        size = size_on_disk(path)
+def common_side(paths: Sequence[Path], boxes: Sequence[Box | None] | None = None) -> int | None:
+    """Side of the images if all that can be read are squares of one size, else None.
+
+    Where an image has a box, the square around it counts.
+    """
+    found: tuple[float, float] | None = None
+    for path, box in zip(paths, boxes or repeat(None)):
+        size = _shown_size(path, box)
         if size is not None:
             if size[0] != size[1] or (found is not None and size != found):
                 return None
             found = size
-    return found[0] if found else None
+    return int(found[0]) if found and found[0] == int(found[0]) else None
+
+
+def _shown_size(path: Path, box: Box | None) -> tuple[float, float] | None:
+    size = size_on_disk(path)
+    if size is None or box is None:
+        return size
+    try:
+        left, top, right, bottom = square_around(box, size)
+    except BadImage:
+        return None
+    return right - left, bottom - top
 
 
 def _checked_size(size: int) -> int:
