@@ -22,7 +22,10 @@ from refilled.training import TrainSettings
 
 console = Console(soft_wrap=True)
 _METHOD_HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
-_DATA_HELP = "digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or CIFAR-100's folder."
+_DATA_HELP = (
+    "digits, a folder of images (DIR/CLASS/*.jpg or DIR/train/CLASS/...), or a folder as published of "
+    "CIFAR-100, CUB-200-2011, Stanford Dogs or miniImageNet."
+)
 _STUDENT_HELP = "wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME@FILE.safetensors, hf:FOLDER."
 _Data = Annotated[Positional[str], arg(metavar="DATA", help=_DATA_HELP)]
 _Student = Annotated[str, arg(help=_STUDENT_HELP)]

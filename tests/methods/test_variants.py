@@ -8,7 +8,16 @@ from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
 from refilled.methods.refilled import AuthorsSettings, MinusSettings, PaperSettings, RefilledSettings
 
-from .world import ALL_METHODS, first_batch, make_batches, make_stages, make_student, make_teacher, values
+from .world import (
+    ALL_METHODS,
+    SAME_CLASSES,
+    first_batch,
+    make_batches,
+    make_stages,
+    make_student,
+    make_teacher,
+    values,
+)
 
 
 @pytest.fixture
@@ -17,14 +26,14 @@ def world():
 
 
 def test_methods_by_name():
-    assert set(METHODS) == {*ALL_METHODS, "kd"}
+    assert set(METHODS) == {*ALL_METHODS, *SAME_CLASSES}
     for name, method in METHODS.items():
         assert method.name == name
         assert get_method(name) is method
         assert method.summary
         assert method.needs_teacher == (name != "student")
         assert dataclasses.is_dataclass(method.settings())
-        assert (method.check is not None) == (name == "kd")
+        assert (method.check is not None) == (name in SAME_CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ TEACHER_CLASSES = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
 STUDENT_CLASSES = ["fox", "Ant", "hen", "ibis"]
 ALL_METHODS = (
     "student", "refilled", "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-gamma",
-    "refilled-paper", "refilled-authors",
+    "refilled-paper", "refilled-authors", "rkd", "sp",
 )  # fmt: skip
-TWO_STAGES = ("refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors")
+SAME_CLASSES = ("kd", "kd-standardised", "dkd", "dist")
+TWO_STAGES = ("refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors", "rkd")
 POSTERIORS = ("dot", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
 

@@ -1,10 +1,13 @@
 """Methods by name. Each is a short list of stages in a file of its own."""
 
 from refilled.errors import unknown
-from refilled.methods import alone, kd, refilled
+from refilled.methods import alone, dist, dkd, kd, refilled, rkd, sp, standardised_kd
 from refilled.methods.stage import Judge, Method, Stage
 
-METHODS: dict[str, Method] = {method.name: method for method in (alone.METHOD, kd.METHOD, *refilled.METHODS)}
+_SAME_CLASSES = (kd.METHOD, standardised_kd.METHOD, dkd.METHOD, dist.METHOD)
+_ANY_CLASSES = (rkd.METHOD, sp.METHOD, *refilled.METHODS)
+
+METHODS: dict[str, Method] = {method.name: method for method in (alone.METHOD, *_SAME_CLASSES, *_ANY_CLASSES)}
 
 
 def get_method(name: str) -> Method:

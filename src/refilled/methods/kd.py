@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.checks import check_number
-from refilled.data import Batch, Batches
-from refilled.errors import UserError
+from refilled.data import Batches
+from refilled.methods.same_classes import logits_stage, same_classes_for
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -28,42 +27,20 @@ class KDSettings:
         check_number("weight", self.weight, least=0, most=1)
 
 
-def require_same_classes(teacher: Network, student: Network) -> None:
-    """Refuse a teacher whose classes are not the student's, naming those that do not match."""
-    overlap = teacher.classes.overlap(student.classes)
-    strangers = [f"only the teacher knows {_listing(overlap.only_here)}"] if overlap.only_here else []
-    strangers += [f"only the student needs {_listing(overlap.only_there)}"] if overlap.only_there else []
-    if strangers:
-        raise UserError(
-            f"kd needs a teacher of the same classes: {'; '.join(strangers)}. "
-            f"Use --method refilled, which works for any classes"
-        )
-
-
-def _listing(names: tuple[str, ...], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
-
-
 def stages(
     teacher: Network, student: Network, train: Batches, settings: KDSettings, epochs: int
 ) -> list[Stage]:
-    """One stage: cross-entropy and the teacher's softened logits, in the student's class order."""
-    pairs = sorted(teacher.classes.overlap(student.classes).pairs, key=lambda pair: pair[1])
-    order = torch.tensor([here for here, _ in pairs], device=train.labels.device)
+    """One stage: cross-entropy and the teacher's softened logits."""
 
-    def loss(batch: Batch) -> dict[str, Tensor]:
-        _, logits = student(batch.images)
-        with torch.no_grad():
-            _, teacher_logits = teacher(batch.images)
+    def terms(logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         return {
-            "cross_entropy": (1 - settings.weight) * F.cross_entropy(logits.float(), batch.labels),
-            "kd": settings.weight * objectives.kd(logits, teacher_logits[:, order], tau=settings.tau),
+            "cross_entropy": (1 - settings.weight) * F.cross_entropy(logits.float(), labels),
+            "kd": settings.weight * objectives.kd(logits, teacher_logits, tau=settings.tau),
         }
 
-    return [Stage("classifier", epochs, list(student.parameters()), loss)]
+    return logits_stage(teacher, student, train, terms, epochs)
 
 
 METHOD = Method(
-    "kd", "plain distillation of logits; same classes only", KDSettings, stages, check=require_same_classes
+    "kd", "plain distillation of logits; same classes only", KDSettings, stages, check=same_classes_for("kd")
 )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.checks import check_same, check_temperature, full_precision
+from refilled.objectives.precision import as_given, double_precision
 
 
 def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> Tensor:
@@ -23,3 +24,33 @@ def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> T
         student = (full_precision(student_logits) / tau).log_softmax(dim=1)
         teacher = (full_precision(teacher_logits).detach() / tau).log_softmax(dim=1)
         return tau * tau * (teacher.exp() * (teacher - student)).sum() / max(len(student), 1)
+
+
+def standardised_kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 2.0) -> Tensor:
+    """Sun, Ren, Li, Wang, Cao 2024: plain distillation of z-scores, so that only the relations count.
+
+    Each image's logits lose their mean and are divided by their standard deviation (over C, as the paper
+    writes it; the authors' code divides by C - 1). Logits that are all equal become 0, without gradient.
+
+    Args:
+        student_logits: [B, C]; the gradient goes here.
+        teacher_logits: [B, C] over the same classes in the same order; no gradient.
+        tau: the paper's base temperature, of both.
+
+    Returns:
+        Scalar.
+    """
+    check_same("student_logits", student_logits, "teacher_logits", teacher_logits)
+    with torch.autocast(student_logits.device.type, enabled=False):
+        loss = kd(_standardised(student_logits), _standardised(teacher_logits.detach()), tau=tau)
+        return as_given(loss, student_logits)
+
+
+def _standardised(logits: Tensor) -> Tensor:
+    """Rows [B, C] with mean 0 and variance 1; 0 where a row is constant."""
+    logits = double_precision(logits)
+    centred = logits - logits.mean(dim=1, keepdim=True)
+    variance = centred.square().mean(dim=1, keepdim=True)
+    rounding = (8 * torch.finfo(logits.dtype).eps) ** 2 * logits.detach().square().mean(dim=1, keepdim=True)
+    varied = variance > rounding
+    return torch.where(varied, centred, 0.0) * torch.where(varied, variance, 1.0).rsqrt()

@@ -1,0 +1,60 @@
+"""Matching correlations of predictions: for teachers of the same classes only.
+
+Huang, You, Wang, Qian, Xu: Knowledge Distillation from A Stronger Teacher, 2022 (DIST): cross-entropy +
+beta inter-class + gamma intra-class relations. The defaults are the paper's weights of 2 and its
+temperature of 1 for ImageNet; for CIFAR-100 it uses a temperature of 4.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from refilled import objectives
+from refilled.checks import check_number
+from refilled.data import Batches
+from refilled.methods.same_classes import logits_stage, same_classes_for
+from refilled.methods.stage import Method, Stage
+from refilled.models import Network
+
+
+@dataclass(frozen=True)
+class DISTSettings:
+    """The loss is cross-entropy + beta inter-class + gamma intra-class relations."""
+
+    tau: float = 1.0
+    """Temperature of both models."""
+    beta: float = 2.0
+    """Weight of the relations between the classes of an image."""
+    gamma: float = 2.0
+    """Weight of the relations between the images of a class."""
+
+    def __post_init__(self) -> None:
+        check_number("tau", self.tau, above=0)
+        check_number("beta", self.beta, least=0)
+        check_number("gamma", self.gamma, least=0)
+
+
+def stages(
+    teacher: Network, student: Network, train: Batches, settings: DISTSettings, epochs: int
+) -> list[Stage]:
+    """One stage: cross-entropy and the correlations."""
+
+    def terms(logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {
+            "cross_entropy": F.cross_entropy(logits.float(), labels),
+            "dist": objectives.dist(
+                logits, teacher_logits, tau=settings.tau, beta=settings.beta, gamma=settings.gamma
+            ),
+        }
+
+    return logits_stage(teacher, student, train, terms, epochs)
+
+
+METHOD = Method(
+    "dist",
+    "correlations of predictions; same classes only",
+    DISTSettings,
+    stages,
+    check=same_classes_for("dist"),
+)
