@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refilled.errors import UserError
-from refilled.methods.refilled import RefilledSettings, share
+from refilled.methods.refilled import RefilledSettings
+from refilled.methods.stage import share
 
 from .world import (
     ALL_METHODS,

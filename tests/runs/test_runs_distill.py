@@ -204,7 +204,7 @@ def test_stages_add_up_to_the_epochs(name, teacher, tiny, image_folder):
 @pytest.mark.parametrize("epochs", [2, 3, 7, 10, 101])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_two_stages_share_the_epochs(epochs, share):
-    from refilled.methods.refilled import share as divide
+    from refilled.methods.stage import share as divide
 
     first, second = divide(epochs, share)
     assert first + second == epochs

@@ -23,7 +23,7 @@ from refilled.methods.refilled_settings import (
     PaperSettings,
     RefilledSettings,
 )
-from refilled.methods.stage import Method, Stage
+from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
 _COSINE_SCALE = 20.0
@@ -97,12 +97,6 @@ class ClassifierTerm:
 # --- the stages ---------------------------------------------------------------------------------------
 
 
-def embed(teacher: Network, batch: Batch) -> Tensor:
-    """The frozen teacher's embeddings [B, dim] of a batch."""
-    with torch.no_grad():
-        return teacher.embed(batch.images)
-
-
 def embedding_stage(teacher: Network, student: Network, settings: ComparisonSettings, epochs: int) -> Stage:
     """Stage 1: match comparisons; the head is not touched."""
 
@@ -148,14 +142,6 @@ def joint_stage(
 
 
 # --- the method and its variants ----------------------------------------------------------------------
-
-
-def share(epochs: int, first_share: float) -> tuple[int, int]:
-    """Epochs of two stages; each gets at least one."""
-    if epochs < 2:
-        raise UserError(f"a method of two stages needs at least 2 epochs, not {epochs}")
-    first = min(max(1, round(epochs * first_share)), epochs - 1)
-    return first, epochs - first
 
 
 def two_stages(

@@ -13,8 +13,7 @@ from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
 from refilled.methods.alone import cross_entropy_stage
-from refilled.methods.refilled import embed, share
-from refilled.methods.stage import Method, Stage
+from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
 

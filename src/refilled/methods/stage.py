@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from refilled.data import Batch, Batches
+from refilled.errors import UserError
 from refilled.models import Network
 
 Judge = Literal["classifier", "embedding"]
@@ -56,3 +58,17 @@ class Method:
 
 
 StageMaker = Callable[[Network, Network, Batches, Any, int], list[Stage]]
+
+
+def share(epochs: int, first_share: float) -> tuple[int, int]:
+    """Epochs of two stages; each gets at least one."""
+    if epochs < 2:
+        raise UserError(f"a method of two stages needs at least 2 epochs, not {epochs}")
+    first = min(max(1, round(epochs * first_share)), epochs - 1)
+    return first, epochs - first
+
+
+def embed(teacher: Network, batch: Batch) -> Tensor:
+    """The frozen teacher's embeddings [B, dim] of a batch."""
+    with torch.no_grad():
+        return teacher.embed(batch.images)

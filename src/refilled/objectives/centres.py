@@ -7,7 +7,8 @@ instance against them. It works for any classes, whatever the teacher was traine
 import torch
 from torch import Tensor
 
-from refilled.objectives.checks import check_rows, full_precision
+from refilled.objectives.checks import check_rows
+from refilled.objectives.precision import full_precision
 
 
 def class_centres(embeddings: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -1,12 +1,6 @@
 """Shape and range checks that the objectives share; an error prints the offending shape."""
 
-import torch
 from torch import Tensor
-
-
-def full_precision(x: Tensor) -> Tensor:
-    """Float32 for half precision; float32 and float64 as they are."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def check_rows(labels: Tensor, **matrices: Tensor) -> None:

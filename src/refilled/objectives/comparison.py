@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from refilled.objectives.checks import check_rows, check_temperature
 from refilled.objectives.intervals import interval_sums, running_sums
+from refilled.objectives.precision import as_given, double_precision
 
 _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
 _TIE = 2.0**-40  # distances closer than this are equal
@@ -84,12 +85,12 @@ def comparison_matching(
                 )
             total, tuples = total + part, tuples + count
         loss = total / tuples.clamp(min=1)
-    return loss if student.dtype == torch.float64 else loss.float()
+        return as_given(loss, student)
 
 
 def _unit_rows(x: Tensor) -> Tensor:
     """Rows of length 1 in float64 [B, d]; a zero row stays zero and passes no gradient."""
-    x = x.float() if x.device.type == "mps" else x.double()  # Apple GPUs have no float64
+    x = double_precision(x)
     squared = (x * x).sum(dim=1, keepdim=True)
     alive = squared > 1e-30
     return torch.where(alive, x, 0.0) * torch.where(alive, squared, 1.0).rsqrt()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from refilled.objectives.checks import check_rows, check_temperature
 from refilled.objectives.local_kd import local_divergence, local_log_softmax
+from refilled.objectives.precision import as_given, double_precision
 
 
 def confidence_weights(
@@ -36,18 +37,17 @@ def confidence_weights(
     if labels is not None:
         check_rows(labels, scores=scores)
     check_temperature(tau=tau)
-    double = scores.dtype == torch.float64
     with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
         # In float64: a teacher that knows its images by heart is sure of them to six digits and more.
-        scores = (scores.float() if scores.device.type == "mps" else scores.double()) / tau
-        log_p = scores.log_softmax(dim=1) if labels is None else local_log_softmax(scores, labels)
+        wide = double_precision(scores) / tau
+        log_p = wide.log_softmax(dim=1) if labels is None else local_log_softmax(wide, labels)
         weights = 2.0 * torch.sigmoid(log_p.amax(dim=1))
         if min_max and len(weights):
             low, high = weights.min(), weights.max()
             spread = high - low
             equal = spread <= 8 * torch.finfo(weights.dtype).eps  # rounding is not to be stretched to 0..1
             weights = torch.where(equal, 1.0, (weights - low) / torch.where(equal, 1.0, spread))
-        return weights if double else weights.float()
+        return as_given(weights, scores)
 
 
 def gap_weights(

@@ -8,7 +8,8 @@ learnt from its other preferences. Here each part has a weight of its own.
 import torch
 from torch import Tensor
 
-from refilled.objectives.checks import check_rows, check_same, check_temperature, full_precision
+from refilled.objectives.checks import check_rows, check_same, check_temperature
+from refilled.objectives.precision import full_precision
 
 
 def dkd(

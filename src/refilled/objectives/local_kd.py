@@ -7,7 +7,8 @@ spreads thin; over the classes at hand the teacher's preferences stand out.
 import torch
 from torch import Tensor
 
-from refilled.objectives.checks import check_rows, check_same, check_temperature, full_precision
+from refilled.objectives.checks import check_rows, check_same, check_temperature
+from refilled.objectives.precision import full_precision
 
 
 def present_classes(labels: Tensor, num_classes: int) -> Tensor:

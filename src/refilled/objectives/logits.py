@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from refilled.objectives.checks import check_same, check_temperature, full_precision
-from refilled.objectives.precision import as_given, double_precision
+from refilled.objectives.checks import check_same, check_temperature
+from refilled.objectives.precision import as_given, double_precision, full_precision
 
 
 def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> Tensor:

@@ -1,11 +1,16 @@
-"""Float64 inside an objective whose differences of nearly equal numbers would not survive less."""
+"""In which precision an objective computes, whatever the precision around it."""
 
 import torch
 from torch import Tensor
 
 
+def full_precision(x: Tensor) -> Tensor:
+    """Float32 for half precision; float32 and float64 as they are."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
 def double_precision(x: Tensor) -> Tensor:
-    """Float64, or float32 on Apple GPUs, which have no float64."""
+    """Float64, for differences of nearly equal numbers; float32 on Apple GPUs, which have no float64."""
     return x.float() if x.device.type == "mps" else x.double()
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from refilled.objectives.checks import full_precision
-from refilled.objectives.precision import as_given, double_precision
+from refilled.objectives.precision import as_given, double_precision, full_precision
 
 _BLOCK_ELEMENTS = 2**20  # anchors are taken in blocks of about this many angles, 8 MB
 
