@@ -1,10 +1,11 @@
 """The command line: parse, call, print; nothing else."""
 
 import os
+import shutil
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -19,6 +20,7 @@ from refilled.runs.compare import accuracy_text
 from refilled.runs.demo import Demo, run_demo
 from refilled.runs.settings import parse_assignments
 from refilled.training import TrainSettings
+from refilled.version import __version__
 
 console = Console(soft_wrap=True)
 _METHOD_HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
@@ -48,6 +50,7 @@ class DemoCommand:
     shots: int = 5
     """Training images of each class."""
     device: str = "auto"
+    """cpu, cuda or mps; auto: cuda where there is one."""
 
     def run(self) -> None:
         """Run the demo and print its table."""
@@ -144,6 +147,7 @@ class EvaluateCommand:
     part: str = "test"
     """test, val or train; where a split has to be made it is the run's own."""
     device: str = "auto"
+    """cpu, cuda or mps; auto: cuda where there is one."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, and say how many."""
 
@@ -176,8 +180,10 @@ class MethodsCommand:
         """Print each method with its settings' defaults."""
         for name, method in METHODS.items():
             say(f"{name}: {method.summary}", style="bold")
+            hints = get_type_hints(method.settings)
             for setting, value in asdict(method.settings()).items():
-                say(f"    {setting}={value}")
+                choices = get_args(hints[setting]) if get_origin(hints[setting]) is Literal else ()
+                say(f"    {setting}={value}" + (f"  ({', '.join(choices)})" if choices else ""))
 
 
 def say(text: str, style: str = "") -> None:
@@ -197,10 +203,12 @@ def print_verdict(verdict: Verdict, out: Path) -> None:
     first = verdict.with_teacher[0]
     print_table(("", "test accuracy", "training time", "epochs"), verdict.rows())
     say(
-        f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes; the nearest class "
-        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.2f} % on them."
+        f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes. The nearest class "
+        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.1f} % on the test images."
     )
     say(verdict.sentence(), style="bold")
+    if verdict.hint():
+        say(verdict.hint())
     say(f"student and verdict are in {out}")
 
 
@@ -208,7 +216,8 @@ def print_demo(demo: Demo) -> None:
     """The demo's table and verdict."""
     print_table(("", "test accuracy", "gain", "training time"), demo.rows())
     say(demo.verdict.sentence(), style="bold")
-    say(f"Try: refilled evaluate {demo.student} digits")
+    program = "refilled" if shutil.which("refilled") else sys.argv[0]
+    say(f"Try: {program} evaluate {demo.student} digits")
 
 
 def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
@@ -249,6 +258,9 @@ _COMMANDS: dict[str, Any] = {
 def main() -> None:
     """Entry point of the ``refilled`` command."""
     command: Any = None
+    if sys.argv[1:] == ["--version"]:
+        print(f"refilled {__version__}")
+        return
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             _COMMANDS,

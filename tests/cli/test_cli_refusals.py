@@ -105,7 +105,7 @@ def test_a_class_of_two_images_is_not_said_to_have_one(distill, image_folder):
 def test_an_existing_run_is_not_overwritten(distill, snapshot):
     assert distill()[0] == 0
     before = snapshot()
-    assert "mine exists already; choose another --out, or add --resume" in refusal(distill())
+    assert "mine exists already; choose another folder" in refusal(distill())
     assert "lr was 0.1, is now 0.2" in refusal(distill("--resume", "--lr", "0.2"))
     code, out, err = distill("--resume")
     assert code == 0

@@ -194,3 +194,14 @@ def test_bad_images_reach_the_person(photos):
     splits = read_folder(root, val_fraction=0, test_fraction=0, skip_bad_images=True)
     images, labels, skipped = load_set(splits.train, 8)
     assert (len(images), labels.tolist(), skipped) == (7, [0, 0, 0, 1, 1, 1, 1], 1)
+
+
+def test_the_parent_of_data_sets_is_not_one(photos):
+    photos({"birds/cat": 3, "birds/dog": 3, "others/cat": 3})
+    with pytest.raises(UserError, match=r"hold no images themselves.*such as photos/birds\?"):
+        read_folder(Path("photos"))
+
+
+def test_images_deeper_down_belong_to_their_class(photos):
+    photos({"cat": 2, "cat/kittens": 3, "dog": 3})
+    assert read_folder(Path("photos"), val_fraction=0, test_fraction=0.2).classes.names == ("cat", "dog")

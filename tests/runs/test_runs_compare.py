@@ -80,8 +80,18 @@ def test_sentences():
     clear = verdict([0.80, 0.82, 0.84], [0.70, 0.71, 0.75], images=5000)
     assert clear.sentence() == ("The teacher helped: +10.00 points (95 % interval +7.52 to +12.48, 3 seeds).")
     assert verdict([0.5], [0.9]).sentence().startswith("The teacher did harm: -40.00 points")
-    assert "one seed; repeat with --seeds 3" in verdict([0.5], [0.5]).sentence()
-    assert verdict([0.5], [0.5]).sentence().startswith("No clear difference: +0.00 points")
+    assert verdict([0.5], [0.9]).sentence().endswith("one seed). Repeat with --seeds 3 to be surer.")
+    narrow = verdict([0.5, 0.51, 0.5], [0.5, 0.5, 0.51], images=5000)
+    assert narrow.sentence().startswith("No clear difference: +0.00 points")
+    wide = verdict([0.4, 0.7], [0.6, 0.6], images=5000)
+    assert wide.sentence().startswith("Too early to say: -5.00 points")
+    assert wide.sentence().endswith("--seeds 5.")
+
+
+def test_a_teacher_that_knows_these_classes_worse_than_the_student_is_named():
+    assert "70.0 %) than the student alone (90.0 %)" in verdict([0.8, 0.8], [0.9, 0.9]).hint()
+    assert verdict([0.7, 0.7], [0.6, 0.6]).hint() == ""
+    assert verdict([0.95, 0.95], [0.8, 0.8], images=5000).hint() == ""  # it helped all the same
 
 
 def test_rows_and_json():
@@ -100,7 +110,7 @@ def test_layout_of_a_comparison(teacher, image_folder):
     known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
     found = compare(known, "convnet-1", photos, out="mine", seeds=2, seed=4, strength=3.0, **TINY)
     runs = {str(path.parent) for path in Path("mine").rglob("result.json")}
-    others = ["mine/others/refilled-seed5", "mine/others/student-seed4", "mine/others/student-seed5"]
+    others = ["mine/seeds/refilled-seed5", "mine/seeds/student-seed4", "mine/seeds/student-seed5"]
     assert runs == {"mine", *others}
     assert [r.seed for r in found.with_teacher] == [r.seed for r in found.alone] == [4, 5]
     assert {r.method for r in found.alone} == {"student"}

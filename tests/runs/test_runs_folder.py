@@ -43,7 +43,7 @@ def test_a_folder_that_holds_anything_is_refused_and_left_alone(tiny, image_fold
     Path("notes/todo.txt").write_text("mine")
     Path("file").write_text("mine")
     before = snapshot()
-    with pytest.raises(UserError, match="mine exists already; choose another --out, or add --resume"):
+    with pytest.raises(UserError, match="mine exists already; choose another folder"):
         tiny(None, "convnet-1", photos, "student", "mine")
     with pytest.raises(UserError, match="notes exists already"):
         tiny(None, "convnet-1", photos, "student", "notes")

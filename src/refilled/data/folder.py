@@ -94,9 +94,20 @@ def _read_train(folder: Path, skip_bad_images: bool) -> ImageSet:
     classes = _label_space(listing, folder)
     if len(classes) == 1:
         raise UserError(f"{folder} has only one class ({classes[0]}); at least 2 class folders are needed")
+    _check_level(listing, folder)
     images = _image_set(listing, classes, skip_bad_images)
     check_trainable(images, classes, str(folder))
     return images
+
+
+def _check_level(listing: ClassFiles, folder: Path) -> None:
+    """Refuse the parent of data sets: there no class folder holds an image itself, only deeper folders do."""
+    if not any(path.parent == folder / name for name, files in listing.items() for path in files):
+        inside = folder / next(iter(listing))
+        raise UserError(
+            f"the folders in {folder} hold no images themselves, only other folders; "
+            f"did you mean one of them, such as {inside}?"
+        )
 
 
 def _read_part(folder: Path, train: ImageSet, train_folder: Path, skip_bad_images: bool) -> ImageSet:

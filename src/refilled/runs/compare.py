@@ -18,6 +18,7 @@ from refilled.training import TrainSettings, make_reporter
 
 VERDICT = "verdict.json"
 FEWEST_TEST_IMAGES = 20  # on fewer nothing is clear
+WIDE = 3.0  # points: an interval wider than this to each side says that too little was measured
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,28 @@ class Verdict:
 
     def sentence(self) -> str:
         """The verdict for a person."""
-        gain, doubt = 100 * self.gain, 100 * self.doubt
-        seeds = len(self.alone)
-        basis = f"{seeds} seeds" if seeds > 1 else "one seed; repeat with --seeds 3 to be surer"
+        gain, doubt, seeds = 100 * self.gain, 100 * self.doubt, len(self.alone)
+        basis = f"{seeds} seeds" if seeds > 1 else "one seed"
+        figures = f"{gain:+.2f} points (95 % interval {gain - doubt:+.2f} to {gain + doubt:+.2f}, {basis})"
+        if self.answer == "unclear" and doubt > WIDE:
+            return f"Too early to say: {figures}. More seeds narrow it: --seeds {max(5, 2 * seeds)}."
         opening = {
             "helped": "The teacher helped",
             "hurt": "The teacher did harm",
             "unclear": "No clear difference",
-        }[self.answer]
-        interval = f"{gain - doubt:+.2f} to {gain + doubt:+.2f}"
-        return f"{opening}: {gain:+.2f} points (95 % interval {interval}, {basis})."
+        }
+        more = "" if seeds > 1 else " Repeat with --seeds 3 to be surer."
+        return f"{opening[self.answer]}: {figures}.{more}"
+
+    def hint(self) -> str:
+        """What the teacher's own embedding says about its fitness, or nothing."""
+        ncm, alone = self.with_teacher[0].teacher_ncm, spread([r.accuracy for r in self.alone]).mean
+        if ncm is None or ncm >= alone or self.answer == "helped":
+            return ""
+        return (
+            f"By itself the teacher tells these classes apart worse ({100 * ncm:.1f} %) than the student alone "
+            f"({100 * alone:.1f} %): one of more related classes, or a better trained one, may do better."
+        )
 
     def rows(self) -> list[tuple[str, ...]]:
         """For a table: name, accuracy, mean training time, epochs."""
@@ -114,7 +127,7 @@ def compare(
 ) -> Verdict:
     """Distil for several seeds, and train the student alone for the same total number of epochs.
 
-    The first seed's run is ``out`` itself; the others are whole run folders in ``out/others``.
+    The first seed's run is ``out`` itself; the others are whole run folders in ``out/seeds``.
 
     Args:
         teacher: as for :func:`refilled.distill`; all other arguments too.
@@ -144,7 +157,7 @@ def compare(
         seed = first + number
         if seeds > 1 or alone:
             reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): {method}")
-        place = base if number == 0 or base is None else base / "others" / f"{method}-seed{seed}"
+        place = base if number == 0 or base is None else base / "seeds" / f"{method}-seed{seed}"
         with_teacher.append(
             distill(
                 teacher, student, data, method, place, resume=resume, progress=progress, seed=seed, **settings
@@ -152,7 +165,7 @@ def compare(
         )
         if alone:
             reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): student alone, equal epochs")
-            place = base / "others" / f"student-seed{seed}" if base else None
+            place = base / "seeds" / f"student-seed{seed}" if base else None
             without.append(
                 distill(
                     None,

@@ -139,7 +139,10 @@ def introduction(images: Prepared, teacher: Network | None, overlap: Overlap | N
     """What is about to happen, in a few lines."""
     parts = {"training": images.train, "validation": images.val, "test": images.test}
     counts = ", ".join(f"{len(part.labels)} {name}" for name, part in parts.items() if part is not None)
-    lines = [f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels"]
+    batch = f"{images.train.batch_size} to a batch"
+    lines = [
+        f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
+    ]
     lines += images.notes
     if teacher is not None:
         lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")

@@ -31,7 +31,7 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
         return
     if not resume:
         raise UserError(
-            f"{path} exists already; choose another --out, or add --resume to go on with that run"
+            f"{path} exists already; choose another folder (--out), or go on with that run (--resume)"
         )
     before = read_json(path / CONFIG).get("run")
     changed = _differences(before if isinstance(before, dict) else {}, json.loads(json.dumps(config)))

@@ -105,7 +105,7 @@ def load_images(
     def on_device(part: ImageSet, name: str) -> tuple[Tensor, Tensor]:
         images, labels, skipped = load_set(part, size, progress)
         if skipped:
-            notes.append(f"{skipped} {name} images could not be read and are left out")
+            notes.append(f"{skipped} {name} image{'s' * (skipped > 1)} could not be read and left out")
         return images.to(device), labels.to(device)
 
     if len(splits.test) == 0:
@@ -114,7 +114,7 @@ def load_images(
     check_trainable(labels.cpu(), splits.classes, splits.name, "training image")
     mean, std = channel_statistics(images)
     augment = splits.augment if settings.augment == "auto" else settings.augment
-    train = Batches(images, labels, train_settings.batch_size, augment, train_settings.seed)
+    train = Batches(images, labels, train_settings.batch_of(len(labels)), augment, train_settings.seed)
     val = Batches(*on_device(splits.val, "validation"), batch_size=512) if len(splits.val) else None
     test = Batches(*on_device(splits.test, "test"), batch_size=512)
     return Prepared(

@@ -31,11 +31,10 @@ class Reporter:
 
 def describe(record: dict[str, Any]) -> str:
     """The numbers of an epoch in one short line."""
-    losses = [f"{key[5:]} {value:.4f}" for key, value in record.items() if key.startswith("loss/")]
     scores = [f"val {key[4:]} {100 * value:.2f} %" for key, value in record.items() if key.startswith("val/")]
-    return "  ".join(
-        [*losses, f"lr {record['lr']:.4f}", f"{record['images_per_second']:,.0f} images/s", *scores]
-    )
+    losses = [f"{key[5:]} {value:.4f}" for key, value in record.items() if key.startswith("loss/")]
+    speed = f"{record['images_per_second']:,.0f} images/s"
+    return "  ".join([*scores, *losses, speed, f"lr {record['lr']:.4f}"])
 
 
 class Lines(Reporter):
@@ -107,15 +106,23 @@ class Bar(Reporter):
     def start(self, index: int, stages: int, stage: Stage, done: int, steps: int) -> None:
         """Draw a bar of all the stage's steps."""
         from rich import progress
+        from rich.table import Column
 
         self.steps, self.done, self.text = steps, done, ""
+
+        def column(width: int) -> Column:
+            return Column(min_width=width, no_wrap=True)
+
+        self.label = f"stage {index + 1}/{stages} {stage.name}"
+        epochs = f"epoch {{task.fields[epoch]}}/{stage.epochs}"
         self.bar = progress.Progress(
-            progress.TextColumn(f"stage {index + 1}/{stages} {stage.name}"),
-            progress.BarColumn(bar_width=24),
-            progress.TextColumn("epoch {task.fields[epoch]}/" + str(stage.epochs)),
-            progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[numbers]}"),
+            progress.TextColumn(self.label, table_column=column(len(self.label))),
+            progress.BarColumn(bar_width=12),
+            progress.TextColumn(epochs, table_column=column(7 + 2 * len(str(stage.epochs)))),
+            progress.TimeRemainingColumn(table_column=column(7)),
+            progress.TextColumn("{task.fields[numbers]}", table_column=column(10)),
             console=self.console,
+            transient=True,
         )
         self.bar.start()
         self.task = self.bar.add_task(
@@ -136,8 +143,10 @@ class Bar(Reporter):
         self.bar.update(self.task, completed=self.done * self.steps, epoch=self.done, numbers=self.text)
 
     def finish(self) -> None:
-        """Leave the full bar on screen."""
+        """Leave the last numbers on screen, as a line that may wrap."""
         self.bar.stop()
+        if self.text:
+            self.line(f"{self.label}: epoch {self.done}  {self.text}")
 
 
 def make_reporter(show: bool) -> Reporter:

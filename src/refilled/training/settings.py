@@ -19,17 +19,20 @@ class TrainSettings:
 
     epochs: int = 100
     """Passes over the training images, all stages together, so that equal numbers compare fairly."""
-    batch_size: int = 256
+    batch_size: int | None = None
+    """Images of a step; none: 256, or a quarter of the training images where that is less (16 at least)."""
     lr: float = 0.1
     """Learning rate at the start of each stage."""
     momentum: float = 0.9
     """Nesterov momentum of SGD."""
     weight_decay: float = 5e-4
+    """Pull of every weight towards 0."""
     schedule: Literal["cosine", "multistep"] = "cosine"
     """Cosine to zero over a stage, or the learning rate times `decay` at each of the `milestones`."""
     milestones: tuple[float, ...] = (0.25, 0.5, 0.75)
     """Where a multi-step schedule steps, as fractions of a stage."""
     decay: float = 0.2
+    """Factor of the learning rate at a milestone."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Autocast; auto is bfloat16 on a CUDA GPU and float32 elsewhere."""
     device: str = "auto"
@@ -54,6 +57,10 @@ class TrainSettings:
         check_number("seed", self.seed, least=0, below=2**63)
         check_number("validate_every", self.validate_every, least=1)
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
+
+    def batch_of(self, images: int) -> int:
+        """Images of a step for a training set of that many."""
+        return self.batch_size or min(256, max(16, images // 4))
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate at a point of a stage, from 0 (its start) to 1 (its end)."""
