@@ -74,8 +74,8 @@ class Verdict:
         if ncm is None or ncm >= alone or self.answer == "helped":
             return ""
         return (
-            f"By itself the teacher tells these classes apart worse ({100 * ncm:.1f} %) than the student alone "
-            f"({100 * alone:.1f} %): one of more related classes, or a better trained one, may do better."
+            f"By itself the teacher tells these classes apart worse ({100 * ncm:.1f} %) than the student "
+            f"alone ({100 * alone:.1f} %): one of more related classes, or a better trained one, may do better."
         )
 
     def rows(self) -> list[tuple[str, ...]]:
