@@ -75,7 +75,7 @@ class Verdict:
             return ""
         return (
             f"By itself the teacher tells these classes apart worse ({100 * ncm:.1f} %) than the student "
-            f"alone ({100 * alone:.1f} %): one of more related classes, or a better trained one, may do better."
+            f"alone ({100 * alone:.1f} %): one of more related classes, or better trained, may do better."
         )
 
     def rows(self) -> list[tuple[str, ...]]:
