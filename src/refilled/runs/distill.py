@@ -158,9 +158,10 @@ def validator(
         return None
 
     def validate(stage: Stage) -> dict[str, float]:
-        if stage.judge == "embedding":
-            return {"ncm": embedding_accuracy(student, images.train, val, autocast_dtype)[0]}
         outputs = evaluation.predict(student, val, autocast_dtype=autocast_dtype)
+        if stage.judge == "embedding":
+            known = evaluation.predict(student, images.train, autocast_dtype=autocast_dtype)
+            return {"ncm": embedding_accuracy(known, outputs)[0]}
         return {"accuracy": evaluation.top_k(outputs.logits, outputs.labels)}
 
     return validate

@@ -60,12 +60,8 @@ def read_result(folder: Path, device: torch.device) -> Result:
         raise UserError(f"{folder / RESULT} is damaged; delete it to evaluate the student again") from None
 
 
-def embedding_accuracy(
-    network: Network, train_images: Batches, asked_images: Batches, autocast_dtype: torch.dtype | None = None
-) -> tuple[float, float]:
-    """Accuracies of the nearest class mean and the nearest training image in a network's embedding."""
-    known = evaluation.predict(network, train_images, autocast_dtype=autocast_dtype)
-    asked = evaluation.predict(network, asked_images, autocast_dtype=autocast_dtype)
+def embedding_accuracy(known: evaluation.Outputs, asked: evaluation.Outputs) -> tuple[float, float]:
+    """Accuracies of the nearest class mean and the nearest known image, in one network's embedding."""
     classes = int(max(known.labels.max(), asked.labels.max())) + 1
     ncm = evaluation.nearest_class_mean(known.embeddings, known.labels, asked.embeddings, classes)
     one_nn = evaluation.nearest_neighbour(known.embeddings, known.labels, asked.embeddings)
@@ -84,12 +80,16 @@ def measure(
 ) -> Result:
     """Read the test images, once, and the validation images where there are any."""
     dtype = settings.autocast_dtype(student.device)
-    test = evaluation.predict(student, images.test, autocast_dtype=dtype)
-    val = evaluation.predict(student, images.val, autocast_dtype=dtype) if images.val is not None else None
-    ncm, one_nn = embedding_accuracy(student, images.train, images.test, dtype)
-    teacher_ncm = (
-        embedding_accuracy(teacher, images.train, images.test, dtype)[0] if teacher is not None else None
-    )
+
+    def outputs(network: Network, part: Batches) -> evaluation.Outputs:
+        return evaluation.predict(network, part, autocast_dtype=dtype)
+
+    test = outputs(student, images.test)
+    val = outputs(student, images.val) if images.val is not None else None
+    ncm, one_nn = embedding_accuracy(outputs(student, images.train), test)
+    teacher_ncm = None
+    if teacher is not None:
+        teacher_ncm, _ = embedding_accuracy(outputs(teacher, images.train), outputs(teacher, images.test))
     classes = student.classes
     shares = evaluation.per_class(test.logits.argmax(dim=1), test.labels, len(classes))
     return Result(
