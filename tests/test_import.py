@@ -14,8 +14,8 @@ import refilled
 SOURCE = Path(refilled.__file__).parent
 HEAVY = ("tyro", "rich", "matplotlib", "sklearn", "timm", "transformers", "torchvision")
 ROOMS = (
-    ("errors", "files", "version"),
-    ("checks",),
+    ("errors", "version"),
+    ("files", "checks"),
     ("labels",),
     ("data",),
     ("models",),

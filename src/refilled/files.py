@@ -1,4 +1,4 @@
-"""Writing files so that a crash never leaves half of one."""
+"""Files that are written whole or not at all, and JSON that is what it should be."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from refilled.errors import UserError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -43,3 +45,14 @@ def write_json(path: Path, data: Any) -> None:
     """Write JSON for people: indented, non-ASCII as it is, atomically."""
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     write_text(path, text)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; anything else is refused, naming the file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path} as JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path} should hold a JSON object, not a {type(data).__name__}")
+    return data

@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_named_and_deleting_it_starts_anew(tiny, image_f
         tiny(None, "convnet-1", photos, "student", "mine", **settings)
     path = Path("mine/checkpoint/last.safetensors")
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"last\.safetensors is damaged .*delete it"):
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged.*delete it"):
         tiny(None, "convnet-1", photos, "student", "mine", resume=True, **settings)
     path.unlink()
     tiny(None, "convnet-1", photos, "student", "mine", resume=True, **settings)

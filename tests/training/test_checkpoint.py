@@ -70,7 +70,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(saved, monkeypatch):
     def broken(*args, **kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr("refilled.training.checkpoint.save_file", broken)
+    monkeypatch.setattr("refilled.models.weights.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         save_checkpoint(path, network, step.optimizer, Position(9, 9), "the plan")
     assert path.read_bytes() == before

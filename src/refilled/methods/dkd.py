@@ -1,9 +1,9 @@
 """Decoupled knowledge distillation: for teachers of the same classes only.
 
 Zhao, Cui, Song, Qiu, Liang: Decoupled Knowledge Distillation, 2022, Equation 7, beside the cross-entropy.
-The defaults are the authors' for CIFAR-100: temperature 4, alpha 1, beta 8 (they choose beta for each
-pair of networks). Their warm-up, in which the term's weight grows linearly over the first 20 epochs, is
-left out: a loss here sees batches, not epochs.
+The defaults (temperature 4, alpha 1, beta 8) are those of public re-implementations for CIFAR-100; the
+authors choose beta for each pair of networks. Their warm-up, in which the term's weight grows linearly
+over the first 20 epochs, is left out: a loss here sees batches, not epochs.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """Relational knowledge distillation, for any classes: distances and angles of the teacher's embedding.
 
-Park, Kim, Lu, Cho: Relational Knowledge Distillation, 2019, with its weights for CIFAR-100: 25 for the
-distances, 50 for the angles. Two stages, so that it compares with refilled-emb: the embedding learns the
-relations alone, then the whole student is trained with cross-entropy.
+Park, Kim, Lu, Cho: Relational Knowledge Distillation, 2019, with the weights of public re-implementations
+for classification: 25 for the distances, 50 for the angles. Two stages, so that it compares with
+refilled-emb: the embedding learns the relations alone, then the whole student is trained with
+cross-entropy.
 """
 
 from dataclasses import dataclass

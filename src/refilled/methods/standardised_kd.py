@@ -1,7 +1,8 @@
 """Distillation of standardised logits: for teachers of the same classes only.
 
-Sun, Ren, Li, Wang, Cao: Logit Standardization in Knowledge Distillation, 2024. The defaults are those of
-the authors' commands for CIFAR-100: base temperature 2, weight 9, and cross-entropy with weight 0.1.
+Sun, Ren, Li, Wang, Cao: Logit Standardization in Knowledge Distillation, 2024. Base temperature 2
+and weight 9 are those of the authors' commands for CIFAR-100; the cross-entropy's weight of 0.1 is that of
+public configurations beside them.
 """
 
 from dataclasses import dataclass

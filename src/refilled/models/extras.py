@@ -32,8 +32,8 @@ def import_extra(module: str, extra: str) -> ModuleType:
             raise
         raise UserError(
             f"{extra}: models need a torchvision built for the installed torch; torchvision "
-            f"{_version('torchvision')} does not work with torch {_version('torch')}. Install both from one "
-            f"index, e.g. pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu"
+            f"{_version('torchvision')} does not work with torch {_version('torch')}. Install "
+            f"the two together with pip, both for CPU or both for one version of CUDA"
         ) from error
 
 

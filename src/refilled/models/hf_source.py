@@ -7,11 +7,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from refilled.errors import UserError
+from refilled.files import read_json
 from refilled.labels import LabelSpace
 from refilled.models.adopted import check_split, give_head, take_out, try_out
 from refilled.models.extras import import_extra
 from refilled.models.hf_preprocess import hf_preprocess
-from refilled.models.names import made_unique, read_json
+from refilled.models.names import made_unique
 from refilled.models.network import Network, Preprocess
 
 

@@ -1,9 +1,6 @@
 """Class names as people and checkpoints give them, made into label spaces."""
 
-import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace, key
@@ -39,14 +36,3 @@ def made_unique(names: Iterable[str]) -> LabelSpace:
         taken.add(key(candidate))
         unique.append(candidate)
     return LabelSpace(unique)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; anything else is refused, naming the file."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path} as JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise UserError(f"{path} should hold a JSON object, not a {type(data).__name__}")
-    return data

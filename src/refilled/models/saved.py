@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from refilled.errors import UserError
-from refilled.files import write_json
+from refilled.files import read_json, write_json
 from refilled.labels import LabelSpace
 from refilled.models import native
 from refilled.models.hf_source import rebuild_hf
-from refilled.models.names import read_json
 from refilled.models.network import Network, Preprocess
 from refilled.models.timm_source import rebuild_timm
 from refilled.models.weights import fit_weights, read_weights, write_weights

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from refilled.errors import UserError
-from refilled.models.names import read_json
+from refilled.files import read_json
 from refilled.models.weights import read_weights
 
 

@@ -22,13 +22,16 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise UserError(f"{path} is damaged or no safetensors file ({error}); get it again") from error
 
 
-def write_weights(module: nn.Module, path: Path) -> None:
-    """Write a module's parameters and buffers; the file appears whole or not at all."""
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors by name, and texts with them; the file appears whole or not at all."""
     # A tensor of its own each: safetensors refuses two names for one memory.
-    tensors = {
-        name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()
-    }
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata={"format": "pt"}))
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(own, temporary, metadata))
+
+
+def write_weights(module: nn.Module, path: Path) -> None:
+    """Write a module's parameters and buffers."""
+    write_tensors(path, module.state_dict(), {"format": "pt"})
 
 
 def fit_weights(

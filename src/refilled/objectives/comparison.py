@@ -26,9 +26,8 @@ _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embe
 _TIE = 2.0**-40  # distances closer than this are equal
 SMALLEST_TAU = 0.003  # exp(-2 / tau) must stay a positive float64
 _BLOCK_ELEMENTS = 2**21  # anchors are taken in blocks of about this many distances, 16 MB
-_KEPT_ELEMENTS = (
-    2**25
-)  # with more distances than this a block's matrices are made again for the backward pass
+# With more distances than this, a block's matrices are made again for the backward pass.
+_KEPT_ELEMENTS = 2**25
 
 
 def comparison_matching(

@@ -29,8 +29,8 @@ def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> T
 def standardised_kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 2.0) -> Tensor:
     """Sun, Ren, Li, Wang, Cao 2024: plain distillation of z-scores, so that only the relations count.
 
-    Each image's logits lose their mean and are divided by their standard deviation (over C, as the paper
-    writes it; the authors' code divides by C - 1). Logits that are all equal become 0, without gradient.
+    Each image's logits lose their mean and are divided by their standard deviation (over C; public
+    code also divides by C - 1). Logits that are all equal become 0, without gradient.
 
     Args:
         student_logits: [B, C]; the gradient goes here.

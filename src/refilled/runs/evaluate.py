@@ -8,7 +8,7 @@ from refilled.data import Batches, load_set, open_data
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
 from refilled.models import read_network
-from refilled.runs.folder import CONFIG, read_json
+from refilled.runs.folder import CONFIG, read_run_file
 from refilled.training import pick_device
 
 PARTS = ("test", "val", "train")
@@ -50,7 +50,7 @@ def evaluate(
     if part not in PARTS:
         raise unknown("part", part, PARTS)
     network = read_network(Path(run)).to(pick_device(device))
-    config = read_json(Path(run) / CONFIG)
+    config = read_run_file(Path(run) / CONFIG)
     try:
         of_data, side = config["run"]["settings"]["data"], config["image_size"]
         split = {name: of_data[name] for name in ("split_seed", "val_fraction")}

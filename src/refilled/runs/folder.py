@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refilled.errors import UserError
-from refilled.files import write_json
+from refilled.files import read_json, write_json
 from refilled.version import __version__
 
 CONFIG, RESULT = "config.json", "result.json"
@@ -33,7 +33,7 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
         raise UserError(
             f"{path} exists already; choose another folder (--out), or go on with that run (--resume)"
         )
-    before = read_json(path / CONFIG).get("run")
+    before = read_run_file(path / CONFIG).get("run")
     changed = _differences(before if isinstance(before, dict) else {}, json.loads(json.dumps(config)))
     if changed:
         raise UserError(
@@ -71,17 +71,11 @@ def _check_writable(path: Path) -> None:
         raise UserError(f"cannot write to {path}: {there} is read-only; choose another --out")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder; a damaged or missing one is named."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path.parent} is no run folder: it has no {path.name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"{path} is damaged: it is no JSON") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it holds no JSON object")
-    return content
+def read_run_file(path: Path) -> dict[str, Any]:
+    """A JSON file of a run folder; without it the folder is none."""
+    if not path.is_file():
+        raise UserError(f"{path.parent} is no run folder: it has no {path.name}")
+    return read_json(path)
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

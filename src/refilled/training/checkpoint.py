@@ -9,12 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from refilled.errors import UserError
-from refilled.files import write_atomically
+from refilled.models.weights import fit_weights, read_weights, write_tensors
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,7 @@ def save_checkpoint(
         for name, value in state.items():
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{name}"] = value
-    # A tensor of its own each: safetensors refuses two names for one memory.
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    metadata = {"position": json.dumps(asdict(position)), "plan": plan}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    write_tensors(path, tensors, {"position": json.dumps(asdict(position)), "plan": plan})
 
 
 class Checkpoint:
@@ -60,14 +55,10 @@ class Checkpoint:
 
     def __init__(self, path: Path, plan: str):
         try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                self._tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            self._tensors, metadata = read_weights(path)
             self.position = Position(**json.loads(metadata["position"]))
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as problem:
-            raise UserError(
-                f"{path} is damaged ({problem}); delete it to start this run from its beginning"
-            ) from None
+        except (UserError, KeyError, ValueError, TypeError) as problem:
+            raise UserError(f"{path} is damaged; delete it to start this run from its beginning") from problem
         if metadata.get("plan") != plan:
             raise UserError(f"{path} belongs to a run with other settings; use another --out folder")
         self.path = path
@@ -79,11 +70,7 @@ class Checkpoint:
             for name, value in self._tensors.items()
             if name.startswith("student.")
         }
-        own = student.state_dict()
-        for name in own.keys() | state.keys():
-            if name not in own or name not in state or own[name].shape != state[name].shape:
-                raise UserError(f"{self.path} is of another architecture: tensor {name!r} does not fit")
-        student.load_state_dict(state)
+        fit_weights(student, state, self.path, "the student")
 
     def restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the saved momenta into an optimizer over the same parameters."""
