@@ -18,13 +18,14 @@ def some_images(count: int = 16, channels: int = 3, side: int = 16) -> torch.Ten
 
 def crop_reference(images: torch.Tensor, flip: bool, seed: int) -> torch.Tensor:
     """One image after the other, as one would write it down."""
-    generator, side = seeded(seed), images.shape[-1]
+    side = images.shape[-1]
     pad = side // 8
-    downs = torch.randint(0, 2 * pad + 1, (len(images), 1), generator=generator)
-    rights = torch.randint(0, 2 * pad + 1, (len(images), 1), generator=generator)
-    flips = draw_flips(len(images), generator, images.device) if flip else [False] * len(images)
+    places = 2 * pad + 1
+    views = torch.randint(0, places**2 * (2 if flip else 1), (len(images),), generator=seeded(seed))
     out = []
-    for image, down, right, mirrored in zip(images, downs.flatten(), rights.flatten(), flips):
+    for image, view in zip(images, views.tolist()):
+        shift, mirrored = divmod(view, 2) if flip else (view, 0)
+        down, right = divmod(shift, places)
         padded = F.pad(image, (pad, pad, pad, pad))
         crop = padded[:, down : down + side, right : right + side]
         out.append(crop.flip(-1) if mirrored else crop)

@@ -32,7 +32,7 @@ def test_mode_is_restored_and_nothing_changes(network, batches, training):
 
 
 def test_mode_is_restored_after_an_error(network, batches):
-    batches.images = batches.images[:, :2]  # two channels, which the network refuses
+    batches.source.images = batches.source.images[:, :2]  # two channels, which the network refuses
     network.train()
     with pytest.raises(ValueError, match="channels"):
         predict(network, batches)
@@ -43,7 +43,7 @@ def test_outputs_are_those_of_the_images_as_they_are_in_order(network, batches):
     outputs = predict(network, batches)
     network.eval()
     with torch.no_grad():
-        z, logits = network(batches.images.float() / 255)
+        z, logits = network(batches.source.images.float() / 255)
     torch.testing.assert_close(outputs.embeddings, z)
     torch.testing.assert_close(outputs.logits, logits)
     assert torch.equal(outputs.labels, batches.labels)

@@ -24,7 +24,7 @@ def test_centres_are_those_of_the_training_images_as_they_are(teacher, augment):
     batches = make_batches(size=300, batch_size=64, augment=augment)
     term = ClassifierTerm(teacher, batches, 4, RefilledSettings())
     with torch.no_grad():
-        embeddings = teacher.embed(batches.images.float() / 255)
+        embeddings = teacher.embed(batches.source.images.float() / 255)
     expected = torch.stack([embeddings[batches.labels == c].mean(dim=0) for c in range(4)])
     torch.testing.assert_close(term.centres, expected, rtol=1e-4, atol=1e-5)
     assert not term.centres.requires_grad
@@ -34,7 +34,7 @@ def test_centres_are_made_once_for_the_whole_stage(teacher, student, batches):
     stage = make_stages("refilled-lkd", teacher, student, batches)[0]
     batch = first_batch(batches)
     before = values(stage, batch)
-    batches.images = torch.zeros_like(batches.images)
+    batches.source.images = torch.zeros_like(batches.source.images)
     assert values(stage, batch) == before
 
 

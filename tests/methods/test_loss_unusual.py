@@ -18,7 +18,8 @@ def unusual(kind):
         rows = (batches.labels == 1).nonzero()[:, 0]
     else:
         rows = torch.tensor([0, 1, 0, 1, 0])
-    batch.images, batch.labels, batch.rows = batches.images[rows].float() / 255, batches.labels[rows], rows
+    batch.images, batch.labels = batches.source.images[rows].float() / 255, batches.labels[rows]
+    batch.rows = rows
     return batches, batch
 
 

@@ -14,7 +14,7 @@ CLOSE = {"rtol": 2e-4, "atol": 2e-6}
 def expected_scores(teacher, batches, batch, posterior):
     """Teacher's scores for the student's classes, from centres over the images as they are."""
     with torch.no_grad():
-        all_embeddings = teacher.embed(batches.images.float() / 255).double()
+        all_embeddings = teacher.embed(batches.source.images.float() / 255).double()
         embeddings = teacher.embed(batch.images).double()
     centres = reference.class_centres(all_embeddings, batches.labels, 4)
     if posterior == "cosine":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from refilled.data.augment import AUGMENTATIONS, augment
-from refilled.data.batches import Batch, Batches
+from refilled.data.batches import Batch, Batches, Plan
 from refilled.data.cifar100 import find_cifar100, read_cifar100
 from refilled.data.cub import find_cub, read_cub
 from refilled.data.digits import read_digits
@@ -24,8 +24,8 @@ from refilled.errors import UserError
 from refilled.labels import LabelSpace
 
 __all__ = [
-    "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Progress",
-    "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
+    "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Plan",
+    "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
     "hold_out", "load_set", "open_data", "order_classes", "read_cifar100", "read_cub", "read_digits",
     "read_dogs", "read_folder", "read_miniimagenet",
 ]  # fmt: skip

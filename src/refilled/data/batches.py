@@ -1,4 +1,4 @@
-"""Batches of images that stay on the device: shuffled, augmented and converted there."""
+"""Batches of a training set: shuffled, augmented and converted on the device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from refilled.data.augment import augment, unit_floats
-from refilled.data.randomness import seeded_generator
+from refilled.data.augment import draw_views, show, unit_floats, view_count
+from refilled.data.randomness import mixed_seed, seeded_generator
+from refilled.data.source import Resident, Source
 from refilled.errors import UserError
+
+_OF_FIXED_VIEWS = mixed_seed(0x76696577)  # apart from the seeds of any epoch
 
 
 @dataclass(slots=True)
@@ -21,13 +24,32 @@ class Batch:
     """int64 [B]"""
     rows: Tensor
     """int64 [B], which images of the set they are"""
+    views: Tensor | None = None
+    """int64 [B], which views of them are seen; None where views are endless"""
+    embeddings: Tensor | None = None
+    """[B, dim] of the network that the stage asks, for these views, where they are known already"""
+    progress: Tensor | None = None
+    """float32 [], how much of the stage's epochs lies behind: 0 at its start; None outside of training"""
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All draws of an epoch: which images each step sees, and which view of each."""
+
+    rows: Tensor
+    """int64 [steps, B]"""
+    views: Tensor
+    """int64 [steps, B], or float32 [steps, B, 5] where views are endless"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class Batches:
-    """A set of images on a device, dealt out in shuffled, augmented batches.
+    """A set of images, dealt out in shuffled, augmented batches on a device.
 
     Every batch has exactly ``batch_size`` images (or all there are, if those are fewer): the last one of
     an epoch is filled up with the first images of the same shuffle. So every image is seen in every epoch,
@@ -35,50 +57,101 @@ class Batches:
     and compiled steps need.
 
     Args:
-        images: uint8 [N, C, H, W], on the device where training happens.
+        images: uint8 [N, C, side, side] on the device where training happens, or another source of them.
         labels: int64 [N], on the same device.
         batch_size: B, cut to N.
         augment: name of an augmentation, see :func:`refilled.data.augment.augment`.
         seed: decides the shuffles and augmentations of all epochs.
+        views: each image is only ever seen in this many views, drawn once; None: in all there are.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, batch_size: int, augment: str = "none", seed: int = 0):
-        if len(images) == 0 or len(images) != len(labels):
-            raise UserError(f"batches need images and as many labels, not {len(images)} and {len(labels)}")
-        if images.device != labels.device:
-            raise UserError(f"images are on {images.device} and labels on {labels.device}; move one of them")
+    def __init__(
+        self,
+        images: Tensor | Source,
+        labels: Tensor,
+        batch_size: int,
+        augment: str = "none",
+        seed: int = 0,
+        views: int | None = None,
+    ):
+        self.source: Source = Resident(images) if isinstance(images, Tensor) else images
+        count, _, *side = self.source.shape
+        if count == 0 or count != len(labels):
+            raise UserError(f"batches need images and as many labels, not {count} and {len(labels)}")
+        if self.source.device != labels.device:
+            raise UserError(
+                f"images are on {self.source.device} and labels on {labels.device}; move one of them"
+            )
         if batch_size < 1:
             raise UserError(f"a batch has at least 1 image, not {batch_size}")
-        self.images = images
+        if views is not None and views < 1:
+            raise UserError(f"an image is seen in at least 1 view, not {views}")
         self.labels = labels
-        self.batch_size = min(batch_size, len(images))
+        self.batch_size = min(batch_size, count)
         self.augment = augment
         self.seed = seed
+        self._side = (side[0], side[1])
+        self._fixed: Tensor | None = None
+        self.views = view_count(augment, self._side)
+        """Number of different views in which an image is seen; None where they are endless."""
+        if views is not None and (self.views is None or views < self.views):
+            self.views = views
+            generator = seeded_generator(seed, _OF_FIXED_VIEWS, device=labels.device)
+            self._fixed = self._draw(count * views, generator).unflatten(0, (count, views))
 
     def __len__(self) -> int:
         """Steps per epoch."""
-        return -(-len(self.images) // self.batch_size)
+        return -(-len(self.labels) // self.batch_size)
 
-    def epoch(self, number: int, salt: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch; a function of (seed, salt, number) alone, so that a resumed run sees
-        the same ones.
+    @property
+    def device(self) -> torch.device:
+        """Where batches are."""
+        return self.labels.device
+
+    def plan(self, number: int, salt: int = 0) -> Plan:
+        """The draws of one epoch; a function of (seed, salt, number) alone, so that a resumed run has the
+        same ones.
 
         Args:
             number: which epoch.
             salt: tells apart what is trained with the same seed, such as the stages of a method.
         """
-        device = self.images.device
-        generator = seeded_generator(self.seed, salt, number, device=device)
-        shuffled = torch.randperm(len(self.images), generator=generator, device=device)
-        missing = len(self) * self.batch_size - len(shuffled)
-        for rows in torch.cat([shuffled, shuffled[:missing]]).split(self.batch_size):
-            images = augment(self.images[rows], self.augment, generator)
-            yield Batch(images, self.labels[rows], rows)
+        generator = seeded_generator(self.seed, salt, number, device=self.device)
+        shuffled = torch.randperm(len(self.labels), generator=generator, device=self.device)
+        count = len(self) * self.batch_size
+        rows = torch.cat([shuffled, shuffled[: count - len(shuffled)]])
+        if self._fixed is None:
+            views = self._draw(count, generator)
+        else:
+            views = torch.randint(0, self._fixed.shape[1], (count,), generator=generator, device=self.device)
+        return Plan(rows.view(len(self), -1), views.unflatten(0, (len(self), -1)))
+
+    def epoch(self, number: int, salt: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch, as :meth:`plan` has them."""
+        plan = self.plan(number, salt)
+        for raw, rows, views in zip(self.source.stream(plan.rows), plan.rows, plan.views):
+            yield self.assemble(raw, rows, views)
+
+    def assemble(self, raw: Tensor, rows: Tensor, views: Tensor) -> Batch:
+        """A batch from the bytes of its images [B, C, side, side], their rows [B] and their views."""
+        shown = views if self._fixed is None else self._fixed[rows, views]
+        images = show(raw, self.augment, shown)
+        return Batch(images, self.labels[rows], rows, views if self.views is not None else None)
+
+    def shows_the_same(self, other: "Batches") -> bool:
+        """Whether any row and view is the same picture in both, whatever their order."""
+        return self.source is other.source and self.augment == other.augment and self._fixed is other._fixed
 
     def ordered(self, batch_size: int | None = None) -> Iterator[Batch]:
         """All images once, as they are and in order; the last batch may be smaller. For evaluation."""
-        for start in range(0, len(self.images), batch_size or self.batch_size):
-            part = slice(start, start + (batch_size or self.batch_size))
-            labels = self.labels[part]
-            rows = torch.arange(start, start + len(labels), device=labels.device)
-            yield Batch(unit_floats(self.images[part]), labels, rows)
+        size = batch_size or self.batch_size
+        every = torch.arange(len(self.labels))
+        whole = len(every) // size * size
+        parts = [every[:whole].view(-1, size), every[None, whole:]]
+        for part in parts:
+            if part.numel():
+                for raw, rows in zip(self.source.stream(part), part.to(self.device)):
+                    yield Batch(unit_floats(raw), self.labels[rows], rows)
+
+    def _draw(self, count: int, generator: torch.Generator) -> Tensor:
+        return draw_views(self.augment, count, self._side, generator, self.device)

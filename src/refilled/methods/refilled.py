@@ -104,7 +104,7 @@ def embedding_stage(teacher: Network, student: Network, settings: ComparisonSett
         student_z, teacher_z = student.embed(batch.images), embed(teacher, batch)
         return {"comparison": comparison_term(student_z, teacher_z, batch.labels, settings)}
 
-    return Stage("embedding", epochs, student.backbone_parameters(), loss, judge="embedding")
+    return Stage("embedding", epochs, student.backbone_parameters(), loss, judge="embedding", asks=teacher)
 
 
 def classifier_stage(
@@ -120,7 +120,7 @@ def classifier_stage(
             "local_kd": term(logits, embed(teacher, batch), batch.labels),
         }
 
-    return Stage("classifier", epochs, list(student.parameters()), loss)
+    return Stage("classifier", epochs, list(student.parameters()), loss, asks=teacher)
 
 
 def joint_stage(
@@ -138,7 +138,7 @@ def joint_stage(
             "comparison": comparison_term(student_z, teacher_z, batch.labels, settings),
         }
 
-    return Stage("joint", epochs, list(student.parameters()), loss)
+    return Stage("joint", epochs, list(student.parameters()), loss, asks=teacher)
 
 
 # --- the method and its variants ----------------------------------------------------------------------

@@ -48,7 +48,9 @@ def stages(
             "angle": settings.angle_weight * objectives.rkd_angle(student_z, teacher_z),
         }
 
-    relations = Stage("embedding", first, student.backbone_parameters(), loss, judge="embedding")
+    relations = Stage(
+        "embedding", first, student.backbone_parameters(), loss, judge="embedding", asks=teacher
+    )
     return [relations, cross_entropy_stage(student, second)]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
-from refilled.methods.stage import Stage
+from refilled.methods.stage import Stage, embed
 from refilled.models import Network
 
 LogitTerms = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
@@ -52,7 +52,7 @@ def logits_stage(
     def loss(batch: Batch) -> dict[str, Tensor]:
         _, logits = student(batch.images)
         with torch.no_grad():
-            _, teacher_logits = teacher(batch.images)
+            teacher_logits = teacher.classify(embed(teacher, batch))
         return terms(logits, teacher_logits[:, order], batch.labels)
 
-    return [Stage("classifier", epochs, list(student.parameters()), loss)]
+    return [Stage("classifier", epochs, list(student.parameters()), loss, asks=teacher)]

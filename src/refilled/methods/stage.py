@@ -25,6 +25,11 @@ class Stage:
         loss: from a batch to named terms; their sum is minimised.
         judge: what validation measures: the classifier's accuracy, or that of the nearest class mean
             in the embedding, for a stage that does not train the head.
+        asks: the frozen network of which the loss wants nothing but :func:`embed`. Its answers may then be
+            looked up instead of computed.
+        beside: what is kept in checkpoints beside the student: layers that only this stage needs, a memory
+            of earlier batches (as buffers). Its parameters are trained if ``parameters`` has them.
+        begin: called once when the stage begins, not when it goes on from a checkpoint.
     """
 
     name: str
@@ -32,6 +37,9 @@ class Stage:
     parameters: list[nn.Parameter]
     loss: Callable[[Batch], dict[str, Tensor]]
     judge: Judge = "classifier"
+    asks: Network | None = None
+    beside: nn.Module | None = None
+    begin: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ def share(epochs: int, first_share: float) -> tuple[int, int]:
 
 
 def embed(teacher: Network, batch: Batch) -> Tensor:
-    """The frozen teacher's embeddings [B, dim] of a batch."""
+    """The frozen teacher's embeddings [B, dim] of a batch; those that come with the batch, if they do."""
+    if batch.embeddings is not None:
+        return batch.embeddings
     with torch.no_grad():
         return teacher.embed(batch.images)

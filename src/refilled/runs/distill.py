@@ -73,7 +73,7 @@ def distill(
     what = {
         k: v
         for k, v in dataclasses.asdict(train_settings).items()
-        if k not in ("device", "checkpoint_seconds")
+        if k not in ("device", "checkpoint_seconds", "step", "compile")
     }
     config = {
         "method": method,

@@ -1,7 +1,8 @@
 """Training: settings, one loop, checkpoints, progress."""
 
+from refilled.training.answers import Teachers
 from refilled.training.checkpoint import Position
-from refilled.training.loop import LossIsNotFinite, train
+from refilled.training.loop import LossIsNotFinite, train, train_together, training
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter, make_reporter
 from refilled.training.settings import TrainSettings, make_deterministic, pick_device
@@ -13,9 +14,12 @@ __all__ = [
     "PlainStep",
     "Position",
     "Reporter",
+    "Teachers",
     "TrainSettings",
     "make_deterministic",
     "make_reporter",
     "pick_device",
     "train",
+    "train_together",
+    "training",
 ]

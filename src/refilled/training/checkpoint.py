@@ -26,7 +26,12 @@ class Position:
 
 
 def save_checkpoint(
-    path: Path, student: nn.Module, optimizer: torch.optim.Optimizer, position: Position, plan: str
+    path: Path,
+    student: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Position,
+    plan: str,
+    beside: nn.Module | None = None,
 ) -> None:
     """Write student, optimizer and position; the file that was there is replaced in one move.
 
@@ -36,8 +41,11 @@ def save_checkpoint(
         optimizer: of the current stage.
         position: epochs done.
         plan: what the training is (its stages and settings); it must be the same when it goes on.
+        beside: of the current stage, trained beside the student.
     """
     tensors = {f"student.{name}": value for name, value in student.state_dict().items()}
+    if beside is not None:
+        tensors |= {f"beside.{name}": value for name, value in beside.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
             if isinstance(value, Tensor):
@@ -46,7 +54,7 @@ def save_checkpoint(
 
 
 class Checkpoint:
-    """A checkpoint read from disk; :meth:`restore` puts it into a student and an optimizer.
+    """A checkpoint read from disk; its methods put it into a student and an optimizer.
 
     Args:
         path: the file; a damaged one is refused.
@@ -65,12 +73,18 @@ class Checkpoint:
 
     def restore_student(self, student: nn.Module) -> None:
         """Put the saved weights into the student."""
-        state = {
-            name.removeprefix("student."): value
+        fit_weights(student, self._part("student."), self.path, "the student")
+
+    def restore_beside(self, beside: nn.Module) -> None:
+        """Put the saved weights into what the stage trains beside the student."""
+        fit_weights(beside, self._part("beside."), self.path, "what is trained beside the student")
+
+    def _part(self, prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): value
             for name, value in self._tensors.items()
-            if name.startswith("student.")
+            if name.startswith(prefix)
         }
-        fit_weights(student, state, self.path, "the student")
 
     def restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the saved momenta into an optimizer over the same parameters."""

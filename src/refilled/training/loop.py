@@ -1,18 +1,20 @@
 """The one training loop. It knows stages, batches and checkpoints, and no method by name."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from refilled.data import Batches
-from refilled.data.randomness import mixed_seed
 from refilled.errors import UserError
 from refilled.methods import Stage
 from refilled.models import Network
+from refilled.training.answers import Teachers
 from refilled.training.checkpoint import Checkpoint, Position, save_checkpoint
+from refilled.training.engine import make_epochs
+from refilled.training.epochs import Epochs, Schedule
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
@@ -21,6 +23,8 @@ from refilled.training.step import PlainStep
 _CHECK_EVERY = 50  # steps between two looks at the losses on a GPU: each look waits for it
 
 Validate = Callable[[Stage], dict[str, float]]
+Training = Generator[None, None, float]
+"""A training that stops for a moment after each step, so that several can take turns."""
 
 
 class LossIsNotFinite(UserError):
@@ -38,6 +42,7 @@ def train(
     resume: bool = False,
     validate: Validate | None = None,
     reporter: Reporter | None = None,
+    teachers: Teachers | None = None,
 ) -> float:
     """Run the stages one after another, from the start or from a checkpoint.
 
@@ -51,10 +56,61 @@ def train(
         resume: go on from the folder's checkpoint, where there is one.
         validate: measures the student after some epochs.
         reporter: shows progress.
+        teachers: what several trainings know of their teacher; None: this one is by itself.
 
     Returns:
         Seconds of training, those before an interruption included.
     """
+    steps = training(
+        stages, student, batches, settings, plan=plan, folder=folder, resume=resume, validate=validate,
+        reporter=reporter, teachers=teachers,
+    )  # fmt: skip
+    return train_together([steps])[0]
+
+
+def train_together(trainings: list[Training]) -> list[float]:
+    """Run several trainings in turns, step by step: on a GPU each has a stream of its own, so that the small
+    kernels of one fill the gaps of the others. Returns what each returns.
+
+    Each of them does exactly what it would do alone.
+    """
+    streams: list[torch.cuda.Stream | None] = [None] * len(trainings)
+    if len(trainings) > 1 and torch.cuda.is_available():
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in trainings]
+    seconds = [0.0] * len(trainings)
+    running = list(enumerate(trainings))
+    try:
+        while running:
+            for number, steps in list(running):
+                try:
+                    with torch.cuda.stream(streams[number]):
+                        next(steps)
+                except StopIteration as end:
+                    seconds[number] = end.value
+                    running.remove((number, steps))
+    finally:
+        for steps in trainings:
+            steps.close()
+        if len(trainings) > 1 and torch.cuda.is_available():
+            torch.cuda.synchronize()
+    return seconds
+
+
+def training(
+    stages: list[Stage],
+    student: Network,
+    batches: Batches,
+    settings: TrainSettings,
+    *,
+    plan: str = "",
+    folder: Path | None = None,
+    resume: bool = False,
+    validate: Validate | None = None,
+    reporter: Reporter | None = None,
+    teachers: Teachers | None = None,
+) -> Training:
+    """The training of :func:`train`, for :func:`train_together`: nothing happens until it is run."""
     reporter = reporter or Reporter()
     path = folder / "checkpoint" / "last.safetensors" if folder is not None else None
     log = MetricsLog(folder / "metrics.jsonl" if folder is not None else None)
@@ -67,22 +123,28 @@ def train(
         log.rewind(position.stage, position.epoch)
     began = time.monotonic() - position.seconds
     saved_at = time.monotonic()
+    autocast_dtype = settings.autocast_dtype(batches.device)
+    teachers = teachers or Teachers(autocast_dtype=autocast_dtype)
 
     for index, stage in enumerate(stages):
         if index < position.stage or (index == position.stage and position.epoch >= stage.epochs):
             continue
         done = position.epoch if index == position.stage else 0
-        step = PlainStep(
-            stage, settings.momentum, settings.weight_decay, settings.autocast_dtype(batches.labels.device)
-        )
+        if done == 0 and stage.begin is not None:
+            stage.begin()
+        step = PlainStep(stage, settings.momentum, settings.weight_decay, autocast_dtype)
         if checkpoint is not None and done > 0:
             checkpoint.restore_optimizer(step.optimizer)
+            if stage.beside is not None:
+                checkpoint.restore_beside(stage.beside)
+        asking = sum(other.epochs for other in stages[index:] if other.asks is stage.asks) - done
+        epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
         every = settings.validate_every or max(1, stage.epochs // 10)
         reporter.start(index, len(stages), stage, done, len(batches))
         try:
             for epoch in range(done, stage.epochs):
                 record = {"stage": stage.name, "stage_index": index, "epoch": epoch + 1}
-                record |= _one_epoch(step, student, batches, settings, index, epoch, reporter)
+                record |= yield from _one_epoch(epochs, student, batches, settings, index, epoch, reporter)
                 last = epoch + 1 == stage.epochs
                 if validate is not None and (last or (epoch + 1) % every == 0):
                     record |= {f"val/{name}": value for name, value in validate(stage).items()}
@@ -93,7 +155,7 @@ def train(
                     _check_weights(stage, epoch)
                     if path is not None:
                         reached = Position(index, epoch + 1, now - began)
-                        save_checkpoint(path, student, step.optimizer, reached, plan)
+                        save_checkpoint(path, student, step.optimizer, reached, plan, stage.beside)
                     saved_at = time.monotonic()
         except LossIsNotFinite as problem:
             kept = f"; the last good checkpoint is kept: {path}" if path is not None and path.exists() else ""
@@ -105,34 +167,37 @@ def train(
 
 
 def _one_epoch(
-    step: PlainStep,
+    epochs: Epochs,
     student: Network,
     batches: Batches,
     settings: TrainSettings,
     stage_index: int,
     epoch: int,
     reporter: Reporter,
-) -> dict[str, float]:
+) -> Generator[None, None, dict[str, float]]:
     """Train for one epoch; returns the mean of each loss term, the last learning rate and the speed."""
-    # Dropout draws from the global generator: tied to the epoch, so that a resumed run draws the same.
-    torch.manual_seed(mixed_seed(settings.seed, stage_index, epoch))
     student.train()
     began = time.monotonic()
-    steps, history, lr = len(batches), [], settings.lr
-    look_every = _CHECK_EVERY if batches.labels.is_cuda else 1
-    for number, batch in enumerate(batches.epoch(epoch, salt=stage_index)):
-        lr = settings.learning_rate((epoch * steps + number) / (step.stage.epochs * steps))
-        history.append(step(batch, lr))
+    plan = batches.plan(epoch, salt=stage_index)
+    steps, stage = len(plan), epochs.step.stage
+    progress = [(epoch * steps + number) / (stage.epochs * steps) for number in range(steps)]
+    rates = [settings.learning_rate(share) for share in progress]
+    schedule = Schedule(rates, progress, (settings.seed, stage_index, epoch))
+    history: list[Tensor] = []
+    look_every = _CHECK_EVERY if batches.device.type == "cuda" else 1
+    for number, losses in enumerate(epochs.run(plan, schedule)):
+        history.append(losses)
+        yield
         if (number + 1) % look_every == 0 or number + 1 == steps:
             recent = torch.stack(history[-(number % look_every + 1) :]).cpu()
-            _check_finite(recent, step, epoch, number)
-            reporter.step(number + 1, float(recent[-1].sum()), lr)
+            _check_finite(recent, epochs.step, epoch, number)
+            reporter.step(number + 1, float(recent[-1].sum()), rates[number])
     means = torch.stack(history).mean(dim=0).tolist()
     seconds = time.monotonic() - began
     return {
-        "lr": lr,
+        "lr": rates[-1],
         "images_per_second": round(steps * batches.batch_size / seconds, 1),
-        **{f"loss/{name}": value for name, value in zip(step.terms, means)},
+        **{f"loss/{name}": value for name, value in zip(epochs.step.terms, means)},
     }
 
 

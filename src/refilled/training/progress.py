@@ -25,8 +25,12 @@ class Reporter:
     def line(self, text: str) -> None:
         """Say something between two stages."""
 
-    def loading(self, done: int, total: int) -> None:
-        """Images are being decoded."""
+    def loading(self, done: int, total: int, what: str = "reading images") -> None:
+        """Something long is done before training: images are decoded, say."""
+
+    def asking(self, done: int, total: int) -> None:
+        """The teacher is asked about every view of every image."""
+        self.loading(done, total, "asking the teacher about every view")
 
 
 def describe(record: dict[str, Any]) -> str:
@@ -52,12 +56,12 @@ class Lines(Reporter):
         """Write one line at once."""
         print(text, file=self.stream, flush=True)
 
-    def loading(self, done: int, total: int) -> None:
+    def loading(self, done: int, total: int, what: str = "reading images") -> None:
         """Say how far it is, now and then."""
         now = time.monotonic()
         if now - self.shown >= self.every:
             self.shown = now
-            self.line(f"reading images: {done}/{total}")
+            self.line(f"{what}: {done}/{total}")
 
     def start(self, index: int, stages: int, stage: Stage, done: int, steps: int) -> None:
         """Remember the stage, to say how far it is."""
@@ -90,13 +94,13 @@ class Bar(Reporter):
         """Print above the bar."""
         self.console.print(text, markup=False, highlight=False)
 
-    def loading(self, done: int, total: int) -> None:
-        """A bar of its own while images are decoded."""
+    def loading(self, done: int, total: int, what: str = "reading images") -> None:
+        """A bar of its own."""
         from rich.progress import Progress
 
         if self.reading is None:
             self.reading = Progress(console=self.console, transient=True)
-            self.reading.add_task("reading images", total=total)
+            self.reading.add_task(what, total=total)
             self.reading.start()
         self.reading.update(self.reading.task_ids[0], completed=done, total=total)
         if done == total:

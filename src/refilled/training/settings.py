@@ -35,6 +35,12 @@ class TrainSettings:
     """Factor of the learning rate at a milestone."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Autocast; auto is bfloat16 on a CUDA GPU and float32 elsewhere."""
+    step: Literal["auto", "plain"] = "auto"
+    """auto: as fast as the device allows (a captured CUDA graph, a folded or looked-up teacher); plain:
+    forward, backward, update, and nothing else. Both do the same but for rounding."""
+    compile: bool = False
+    """Compile the loss too, with torch.compile: a third faster on a GPU, after half a minute or more per
+    stage. For long runs."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto is cuda where there is one, else cpu."""
     seed: int = 0

@@ -1,0 +1,96 @@
+"""Which way of running epochs a device and a model allow; each falls back by itself and says why."""
+
+import warnings
+
+import torch
+from torch import nn
+
+from refilled.data import Batches
+from refilled.models import Network
+from refilled.training.answers import Teachers
+from refilled.training.captured import CapturedEpochs
+from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
+from refilled.training.progress import Reporter
+from refilled.training.settings import TrainSettings
+from refilled.training.step import PlainStep
+
+_MOST_COMPILED_LOSSES = 256  # stages times trainings in one process; beyond it PyTorch would stop compiling
+
+
+def make_epochs(
+    step: PlainStep,
+    student: Network,
+    batches: Batches,
+    settings: TrainSettings,
+    teachers: Teachers,
+    asking: int,
+    reporter: Reporter,
+    salt: int = 0,
+) -> Epochs:
+    """The fastest way to run this stage's epochs, or the plain one where that was asked for.
+
+    Args:
+        step: a training step with its optimizer as it should start.
+        student: the network in training.
+        batches: training images.
+        settings: ``step`` and ``compile`` count here.
+        teachers: finds the cheapest way to ask the stage's teacher.
+        asking: epochs of this training, from now on, that ask it.
+        reporter: told when something is not possible.
+        salt: of the stage's plans.
+    """
+    if settings.step == "plain":
+        return PlainEpochs(step, batches)
+    stage, answers = step.stage, None
+    if stage.asks is not None:
+        answers = teachers.answers(stage.asks, batches, asking, reporter.asking)
+    modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
+    student.train()
+    if settings.compile:
+        _compile(step, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
+    if batches.device.type == "cuda":
+        try:
+            return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
+        except Exception as problem:  # whatever a model does that a graph cannot hold
+            if isinstance(problem, torch.cuda.OutOfMemoryError):
+                raise
+            reporter.line(
+                f"stage {stage.name}: this step cannot be captured in a CUDA graph "
+                f"({_in_short(problem)}); its kernels are launched one by one, which is slower"
+            )
+    return PlainEpochs(step, batches, answers)
+
+
+def _compile(
+    step: PlainStep,
+    batches: Batches,
+    epochs: PlainEpochs,
+    modules: list[nn.Module],
+    reporter: Reporter,
+    salt: int,
+) -> None:
+    """Put a compiled loss into the step, if one step with it works."""
+    start_momenta(step)
+    snapshot = Snapshot(step, modules)
+    reporter.line(f"stage {step.stage.name}: compiling (half a minute or more)")
+    try:
+        import torch._dynamo.config as limits
+
+        limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED_LOSSES)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            step.loss = torch.compile(step.stage.loss)
+            nothing = [0.0] * len(batches)
+            next(epochs.run(batches.plan(0, salt), Schedule(nothing, nothing, (0,))))
+    except Exception as problem:  # no compiler on this machine, or a model that cannot be compiled
+        step.loss = step.stage.loss
+        reporter.line(
+            f"stage {step.stage.name}: the loss cannot be compiled ({_in_short(problem)}); it is run as it is"
+        )
+    finally:
+        snapshot.restore()
+
+
+def _in_short(problem: Exception) -> str:
+    first = next((line for line in str(problem).splitlines() if line.strip()), "")
+    return f"{type(problem).__name__}: {first[:120]}" if first else type(problem).__name__
