@@ -28,7 +28,8 @@ class FoldedEmbedding(nn.Module):
         """Number of batch norms that were folded."""
         body: nn.Module
         try:
-            body = fx.symbolic_trace(_Body(copy.deepcopy(network).eval()))
+            plain = _Body(copy.deepcopy(network).eval())
+            body = fx.GraphModule(plain, _Tracer().trace(plain))
             self.folded = _fold(body)
         except Exception:  # tracing fails in as many ways as there are models
             body = _Body(copy.deepcopy(network).eval())
@@ -53,6 +54,13 @@ class _Body(nn.Module):
 
     def forward(self, prepared: Tensor) -> Tensor:
         return self.network.embed_prepared(prepared)
+
+
+class _Tracer(fx.Tracer):
+    """Looks into layers that consist of others, and into no other: those may do what cannot be traced."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return not any(m.children())
 
 
 def _fold(body: fx.GraphModule) -> int:

@@ -5,19 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from refilled.checks import check_number
 from refilled.data import Splits
 from refilled.errors import UserError
 from refilled.evaluation import counting_error, half_interval, paired_error, spread
 from refilled.files import write_json
 from refilled.methods import get_method
 from refilled.models import Network
-from refilled.runs.distill import distill
+from refilled.runs.distill import distill_seeds
 from refilled.runs.result import Result
 from refilled.runs.settings import DataSettings, field_names
-from refilled.training import TrainSettings, make_reporter
+from refilled.runs.shared import Shared
+from refilled.training import TrainSettings, make_reporter, pick_device
 
 VERDICT = "verdict.json"
 FEWEST_TEST_IMAGES = 20  # on fewer nothing is clear
+SEEDS_AT_ONCE = 4  # on a GPU
 WIDE = 3.0  # points: an interval wider than this to each side says that too little was measured
 
 
@@ -121,6 +124,7 @@ def compare(
     *,
     seeds: int = 1,
     alone: bool = True,
+    together: int | None = None,
     resume: bool = False,
     progress: bool = True,
     **settings: Any,
@@ -137,6 +141,7 @@ def compare(
         out: run folder.
         seeds: number of seeds, from ``seed`` (default 0) upwards.
         alone: train the student alone too; without it the verdict compares nothing and has no ``alone``.
+        together: how many seeds are trained at the same time; None: on a GPU up to four, else one.
         resume: go on with an interrupted comparison in ``out``.
         progress: show progress.
         settings: for both; the method's own settings are for the method only.
@@ -147,39 +152,42 @@ def compare(
         raise UserError(f"method {method} is the student alone; there is nothing to compare it with")
     if isinstance(student, Network):
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
+    check_number("together", together, least=1)
     first = settings.pop("seed", 0)
     common = {*field_names(TrainSettings), *field_names(DataSettings)}
     shared = {name: value for name, value in settings.items() if name in common}
-    base = Path(out) if out is not None else None
+    base = Path(out).expanduser() if out is not None else None
     reporter = make_reporter(progress)
-    with_teacher, without = [], []
-    for number in range(seeds):
-        seed = first + number
+    on_gpu = pick_device(settings.get("device", "auto")).type == "cuda"
+    at_once = min(seeds, together or (SEEDS_AT_ONCE if on_gpu else 1))
+    in_common = Shared(at_once)
+    with_teacher: list[Result] = []
+    without: list[Result] = []
+    for start in range(0, seeds, at_once):
+        numbers = range(start, min(start + at_once, seeds))
+        chosen = [first + number for number in numbers]
+        said = f"seed {chosen[0]}" if len(chosen) == 1 else f"seeds {chosen[0]} to {chosen[-1]}"
         if seeds > 1 or alone:
-            reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): {method}")
-        place = base if number == 0 or base is None else base / "seeds" / f"{method}-seed{seed}"
-        with_teacher.append(
-            distill(
-                teacher, student, data, method, place, resume=resume, progress=progress, seed=seed, **settings
-            )
-        )
+            reporter.line(f"--- {said} ({numbers[-1] + 1} of {seeds}): {method}")
+        places = [_place(base, method, seed, seed == first) for seed in chosen]
+        with_teacher += distill_seeds(
+            teacher, student, data, method, places, chosen,
+            resume=resume, reporter=reporter, shared=in_common, **settings,
+        )  # fmt: skip
         if alone:
-            reporter.line(f"--- seed {seed} ({number + 1} of {seeds}): student alone, equal epochs")
-            place = base / "seeds" / f"student-seed{seed}" if base else None
-            without.append(
-                distill(
-                    None,
-                    student,
-                    data,
-                    "student",
-                    place,
-                    resume=resume,
-                    progress=progress,
-                    seed=seed,
-                    **shared,
-                )
-            )
+            reporter.line(f"--- {said} ({numbers[-1] + 1} of {seeds}): student alone, equal epochs")
+            places = [_place(base, "student", seed, False) for seed in chosen]
+            without += distill_seeds(
+                None, student, data, "student", places, chosen,
+                resume=resume, reporter=reporter, shared=in_common, **shared,
+            )  # fmt: skip
     verdict = Verdict(tuple(with_teacher), tuple(without))
     if base is not None and alone:
         write_json(base / VERDICT, verdict.to_json())
     return verdict
+
+
+def _place(base: Path | None, method: str, seed: int, is_base: bool) -> Path | None:
+    if base is None or is_base:
+        return base
+    return base / "seeds" / f"{method}-seed{seed}"

@@ -1,35 +1,17 @@
-"""One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
+"""Distil: one run, or one for each of several seeds at the same time."""
 
-import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from refilled import evaluation
 from refilled.data import Splits
-from refilled.errors import UserError
-from refilled.files import write_json
-from refilled.labels import Overlap
-from refilled.methods import Stage, get_method
-from refilled.models import Network, save_network
-from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
-from refilled.runs.prepare import (
-    Prepared,
-    check_channels,
-    load_images,
-    make_student,
-    make_teacher,
-    place,
-    read_splits,
-    starts_fresh,
-    wanted_size,
-)
-from refilled.runs.result import Result, embedding_accuracy, measure, read_result
-from refilled.runs.settings import sort_settings
-from refilled.training import make_deterministic, make_reporter, pick_device, train
+from refilled.models import Network
+from refilled.runs.result import Result
+from refilled.runs.run import Run
+from refilled.runs.shared import Shared
+from refilled.training import Reporter, make_reporter, train_together
 
 
 def distill(
@@ -61,107 +43,62 @@ def distill(
     Returns:
         Accuracies on the test images, read once at the last epoch, and the student itself.
     """
-    chosen = get_method(method)
-    train_settings, data_settings, own_settings = sort_settings(chosen, settings)
-    if chosen.needs_teacher and teacher is None:
-        raise UserError(f"method {method} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
-    device = pick_device(train_settings.device)
-    make_deterministic(train_settings.deterministic)
-    reporter = make_reporter(progress)
-    if teacher is student and isinstance(student, Network):
-        raise UserError("teacher and student are one and the same network; give a copy of it")
-    what = {
-        k: v
-        for k, v in dataclasses.asdict(train_settings).items()
-        if k not in ("device", "checkpoint_seconds", "step", "compile")
-    }
-    config = {
-        "method": method,
-        "teacher": describe_model(teacher) if chosen.needs_teacher else None,
-        "student": describe_model(student),
-        "data": data.name if isinstance(data, Splits) else str(Path(data)),
-        "settings": {
-            "train": what,
-            "data": dataclasses.asdict(data_settings),
-            "method": dataclasses.asdict(own_settings),
-        },
-    }
-    folder = Path(out).expanduser() if out is not None else None
-    if folder is not None:
-        check_run_folder(folder, config, resume)
-        if (folder / RESULT).exists():
-            reporter.line(f"{folder} is finished already")
-            return read_result(folder, device)
-
-    # Everything that may be refused is looked at before any image is decoded.
-    splits = read_splits(data, data_settings, train_settings.seed)
-    guide = make_teacher(teacher, device) if chosen.needs_teacher and teacher is not None else None
-    learner = make_student(student, splits, data_settings, train_settings.seed)
-    overlap = guide.classes.overlap(learner.classes) if guide is not None else None
-    if guide is not None and chosen.check is not None:
-        chosen.check(guide, learner)
-    check_channels(splits, teacher=guide, student=learner)
-    size = wanted_size(splits, data_settings, guide, learner)
-    images = load_images(splits, size, data_settings, train_settings, device, reporter.loading)
-    if starts_fresh(student):
-        learner.normalise_by(images.mean, images.std)
-    learner = place(learner, device)
-    stages = chosen.stages(guide, learner, images.train, own_settings, train_settings.epochs)  # type: ignore[arg-type]
-    for line in (*introduction(images, guide, overlap), *learner.notes):
-        reporter.line(line)
-
-    if folder is not None:
-        start_run_folder(folder, config, size)
-    seconds = train(
-        stages,
-        learner,
-        images.train,
-        train_settings,
-        plan=json.dumps(config, sort_keys=True),
-        folder=folder,
-        resume=resume,
-        validate=validator(learner, images, train_settings.autocast_dtype(device)),
-        reporter=reporter,
-    )
-    result = measure(method, guide, learner, images, train_settings, seconds, overlap, folder)
-    if folder is not None:
-        save_network(learner, folder)
-        write_json(folder / RESULT, result.to_json())
-    return result
+    run = Run(
+        teacher, student, data, method, out,
+        resume=resume, reporter=make_reporter(progress), shared=Shared(), **settings,
+    )  # fmt: skip
+    return run.finished or run.finish(train_together([run.training()])[0])
 
 
-def describe_model(model: str | Path | Network | None) -> str | None:
-    """A model in words, for ``config.json``."""
-    return model.spec if isinstance(model, Network) else None if model is None else str(model)
+def distill_seeds(
+    teacher: str | Path | Network | None,
+    student: str | Path,
+    data: str | Path | Splits,
+    method: str,
+    outs: Sequence[Path | None],
+    seeds: Sequence[int],
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    shared: Shared | None = None,
+    **settings: Any,
+) -> list[Result]:
+    """The same run for each of several seeds, all trained at the same time.
 
+    On a GPU three small students take about twice as long as one. Each ends as it would by itself.
 
-def introduction(images: Prepared, teacher: Network | None, overlap: Overlap | None) -> list[str]:
-    """What is about to happen, in a few lines."""
-    parts = {"training": images.train, "validation": images.val, "test": images.test}
-    counts = ", ".join(f"{len(part.labels)} {name}" for name, part in parts.items() if part is not None)
-    batch = f"{images.train.batch_size} to a batch"
-    lines = [
-        f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
-    ]
-    lines += images.notes
-    if teacher is not None:
-        lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
-    return lines
+    Args:
+        teacher, student, data, method, resume, settings: see :func:`distill`.
+        outs: a run folder for each seed, or None.
+        seeds: of the runs.
+        reporter: shows the progress of the first one; they keep step.
+        shared: what they have in common with other runs; None: only each other.
+    """
+    reporter = reporter or Reporter()
+    shared = shared or Shared(len(seeds))
 
+    def runs(these: Sequence[int], resume: bool) -> list[Run]:
+        return [
+            Run(
+                teacher, student, data, method, outs[number],
+                resume=resume, reporter=reporter if number == these[0] else Reporter(), shared=shared,
+                seed=seeds[number], **settings,
+            )
+            for number in these
+        ]  # fmt: skip
 
-def validator(
-    student: Network, images: Prepared, autocast_dtype: torch.dtype | None
-) -> Callable[[Stage], dict[str, float]] | None:
-    """How a stage is judged on the validation images; None where nothing was held out."""
-    val = images.val
-    if val is None:
-        return None
+    def trained(these: Sequence[int], resume: bool) -> list[Result]:
+        opened = runs(these, resume)
+        left = [run for run in opened if run.finished is None]
+        seconds = iter(train_together([run.training() for run in left]))
+        return [run.finished or run.finish(next(seconds)) for run in opened]
 
-    def validate(stage: Stage) -> dict[str, float]:
-        outputs = evaluation.predict(student, val, autocast_dtype=autocast_dtype)
-        if stage.judge == "embedding":
-            known = evaluation.predict(student, images.train, autocast_dtype=autocast_dtype)
-            return {"ncm": embedding_accuracy(known, outputs)[0]}
-        return {"accuracy": evaluation.top_k(outputs.logits, outputs.labels)}
-
-    return validate
+    everyone = range(len(seeds))
+    try:
+        return trained(everyone, resume)
+    except torch.cuda.OutOfMemoryError:
+        if len(seeds) == 1:
+            raise
+        reporter.line(f"{len(seeds)} trainings at once do not fit in the GPU's memory: one after the other")
+    torch.cuda.empty_cache()
+    return [trained([number], True)[0] for number in everyone]

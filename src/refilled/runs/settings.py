@@ -30,11 +30,15 @@ class DataSettings:
     """Side in pixels; none: as on disk where images are alike, else what the networks want."""
     augment: str = "auto"
     """none, crop, crop-flip, resized-crop-flip; auto: what suits the data."""
+    views: int | None = None
+    """Each image is only ever seen in this many augmented views, drawn once: the teacher is asked about each
+    of them once, which pays where it is slow (8 on a laptop). None: a new view every time."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, and say how many, instead of stopping."""
 
     def __post_init__(self) -> None:
         check_number("shots", self.shots, least=2)
+        check_number("views", self.views, least=1)
         check_number("val_fraction", self.val_fraction, least=0, below=1)
         check_number("image_size", self.image_size, least=4)
         check_number("split_seed", self.split_seed, least=0, below=2**63)

@@ -2,7 +2,7 @@
 
 from refilled.training.answers import Teachers
 from refilled.training.checkpoint import Position
-from refilled.training.loop import LossIsNotFinite, train, train_together, training
+from refilled.training.loop import LossIsNotFinite, Training, train, train_together, training
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter, make_reporter
 from refilled.training.settings import TrainSettings, make_deterministic, pick_device
@@ -16,6 +16,7 @@ __all__ = [
     "Reporter",
     "Teachers",
     "TrainSettings",
+    "Training",
     "make_deterministic",
     "make_reporter",
     "pick_device",

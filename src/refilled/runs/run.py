@@ -1,0 +1,182 @@
+"""One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refilled import evaluation
+from refilled.data import Splits
+from refilled.errors import UserError
+from refilled.files import write_json
+from refilled.labels import Overlap
+from refilled.methods import Stage, get_method
+from refilled.models import Network, save_network
+from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
+from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
+from refilled.runs.result import Result, embedding_accuracy, measure, read_result
+from refilled.runs.settings import sort_settings
+from refilled.runs.shared import Shared
+from refilled.training import Reporter, Training, make_deterministic, pick_device, training
+
+_NOT_WHAT_BUT_HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
+"""Settings that may change when a run goes on: they decide where and how fast, not what comes out."""
+
+
+class Run:
+    """A run that is ready to train; everything that can be refused has been, before an image is decoded.
+
+    Args:
+        teacher, student, data, method, out, resume, settings: see :func:`refilled.distill`.
+        reporter: shows progress.
+        shared: what it has in common with other runs.
+    """
+
+    def __init__(
+        self,
+        teacher: str | Path | Network | None,
+        student: str | Path | Network,
+        data: str | Path | Splits,
+        method: str,
+        out: str | Path | None,
+        *,
+        resume: bool,
+        reporter: Reporter,
+        shared: Shared,
+        **settings: Any,
+    ):
+        chosen = get_method(method)
+        self.settings, data_settings, own_settings = sort_settings(chosen, settings)
+        if chosen.needs_teacher and teacher is None:
+            raise UserError(f"method {method} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
+        if teacher is student and isinstance(student, Network):
+            raise UserError("teacher and student are one and the same network; give a copy of it")
+        self.method, self.resume, self.reporter, self.shared = method, resume, reporter, shared
+        self.folder = Path(out).expanduser() if out is not None else None
+        device = pick_device(self.settings.device)
+        make_deterministic(self.settings.deterministic)
+        config = {
+            "method": method,
+            "teacher": _describe(teacher) if chosen.needs_teacher else None,
+            "student": _describe(student),
+            "data": data.name if isinstance(data, Splits) else str(Path(data)),
+            "settings": {
+                "train": _what(self.settings),
+                "data": _what(data_settings),
+                "method": dataclasses.asdict(own_settings),
+            },
+        }
+        self.plan = json.dumps(config, sort_keys=True)
+        self.finished: Result | None = None
+        """The result of a run that was finished already; then there is nothing to train."""
+        if self.folder is not None:
+            check_run_folder(self.folder, config, resume)
+            if (self.folder / RESULT).exists():
+                reporter.line(f"{self.folder} is finished already")
+                self.finished = read_result(self.folder, device)
+                return
+
+        splits = shared.splits(data, data_settings, self.settings.seed)
+        wanted = teacher if chosen.needs_teacher else None
+        self.teacher = shared.teacher(wanted, device) if wanted is not None else None
+        self.student = make_student(student, splits, data_settings, self.settings.seed)
+        self.overlap: Overlap | None = None
+        if self.teacher is not None:
+            self.overlap = self.teacher.classes.overlap(self.student.classes)
+            if chosen.check is not None:
+                chosen.check(self.teacher, self.student)
+        check_channels(splits, teacher=self.teacher, student=self.student)
+        size = wanted_size(splits, data_settings, self.teacher, self.student)
+        self.images = shared.images(splits, size, data_settings, self.settings, device, reporter, self.folder)
+        if starts_fresh(student):
+            self.student.normalise_by(self.images.mean, self.images.std)
+        self.student = place(self.student, device)
+        self.stages = chosen.stages(
+            self.teacher,  # type: ignore[arg-type]
+            self.student,
+            self.images.train,
+            own_settings,
+            self.settings.epochs,
+        )
+        for line in (*_introduction(self.images, self.teacher, self.overlap), *self.student.notes):
+            reporter.line(line)
+        if self.folder is not None:
+            start_run_folder(self.folder, config, size)
+
+    def training(self) -> Training:
+        """The training, to be run."""
+        dtype = self.settings.autocast_dtype(self.student.device)
+        return training(
+            self.stages,
+            self.student,
+            self.images.train,
+            self.settings,
+            plan=self.plan,
+            folder=self.folder,
+            resume=self.resume,
+            validate=_validator(self.student, self.images, dtype),
+            reporter=self.reporter,
+            teachers=self.shared.teachers(dtype),
+        )
+
+    def finish(self, seconds: float) -> Result:
+        """Measure the trained student, and write it down."""
+        result = measure(
+            self.method,
+            self.teacher,
+            self.student,
+            self.images,
+            self.settings,
+            seconds,
+            self.overlap,
+            self.folder,
+        )
+        if self.folder is not None:
+            save_network(self.student, self.folder)
+            write_json(self.folder / RESULT, result.to_json())
+        return result
+
+
+def _what(settings: Any) -> dict[str, Any]:
+    """Settings that decide what comes out."""
+    return {k: v for k, v in dataclasses.asdict(settings).items() if k not in _NOT_WHAT_BUT_HOW}
+
+
+def _describe(model: str | Path | Network | None) -> str | None:
+    """A model in words, for ``config.json``."""
+    return model.spec if isinstance(model, Network) else None if model is None else str(model)
+
+
+def _introduction(images: Prepared, teacher: Network | None, overlap: Overlap | None) -> list[str]:
+    """What is about to happen, in a few lines."""
+    parts = {"training": images.train, "validation": images.val, "test": images.test}
+    counts = ", ".join(f"{len(part.labels)} {name}" for name, part in parts.items() if part is not None)
+    batch = f"{images.train.batch_size} to a batch"
+    lines = [
+        f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
+    ]
+    lines += images.notes
+    if teacher is not None:
+        lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
+    return lines
+
+
+def _validator(
+    student: Network, images: Prepared, autocast_dtype: torch.dtype | None
+) -> Callable[[Stage], dict[str, float]] | None:
+    """How a stage is judged on the validation images; None where nothing was held out."""
+    val = images.val
+    if val is None:
+        return None
+
+    def validate(stage: Stage) -> dict[str, float]:
+        outputs = evaluation.predict(student, val, autocast_dtype=autocast_dtype)
+        if stage.judge == "embedding":
+            known = evaluation.predict(student, images.train, autocast_dtype=autocast_dtype)
+            return {"ncm": embedding_accuracy(known, outputs)[0]}
+        return {"accuracy": evaluation.top_k(outputs.logits, outputs.labels)}
+
+    return validate

@@ -1,0 +1,77 @@
+"""What the runs of one comparison have in common, so that it is read, placed and asked only once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from refilled.data import Batches, Splits
+from refilled.models import Network
+from refilled.runs.prepare import Prepared, load_images, make_teacher, read_splits
+from refilled.runs.settings import DataSettings
+from refilled.training import Reporter, Teachers, TrainSettings
+
+
+class Shared:
+    """Data, images, teacher and its answers, for runs that differ in their seed or method.
+
+    All runs are given the same data, teacher and device, and settings that differ in nothing else.
+
+    Args:
+        trainings: how many are run at the same time.
+    """
+
+    def __init__(self, trainings: int = 1):
+        self.trainings = trainings
+        self._splits: Splits | None = None
+        self._images: tuple[Splits, int, Prepared] | None = None
+        self._teacher: Network | None = None
+        self._teachers: Teachers | None = None
+        self._same_images = True
+
+    def splits(self, data: str | Path | Splits, settings: DataSettings, seed: int) -> Splits:
+        """The data, opened; anew where the seed chooses the training images."""
+        self._same_images = settings.shots is None
+        if self._splits is None or not self._same_images:
+            self._splits = read_splits(data, settings, seed)
+        return self._splits
+
+    def teacher(self, teacher: str | Path | Network, device: torch.device) -> Network:
+        """The teacher, frozen, on the device."""
+        if self._teacher is None:
+            self._teacher = make_teacher(teacher, device)
+        return self._teacher
+
+    def images(
+        self,
+        splits: Splits,
+        size: int,
+        data_settings: DataSettings,
+        settings: TrainSettings,
+        device: torch.device,
+        reporter: Reporter,
+        folder: Path | None,
+    ) -> Prepared:
+        """The images on the device, dealt out as the seed has it."""
+        if self._images is None or self._images[:2] != (splits, size):
+            loaded = load_images(splits, size, data_settings, settings, device, reporter.loading)
+            self._images = (splits, size, loaded)
+            notes = loaded.notes
+        else:
+            notes = ()
+        known = self._images[2]
+        train = Batches(
+            known.train.source,
+            known.train.labels,
+            settings.batch_of(len(known.train.labels)),
+            known.train.augment,
+            settings.seed,
+            data_settings.views,
+        )
+        return replace(known, train=train, notes=notes)
+
+    def teachers(self, autocast_dtype: torch.dtype | None) -> Teachers:
+        """Ways to ask the teacher."""
+        if self._teachers is None:
+            self._teachers = Teachers(self.trainings if self._same_images else 1, autocast_dtype)
+        return self._teachers

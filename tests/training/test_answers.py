@@ -1,0 +1,77 @@
+import pytest
+import torch
+from tiny import tiny_batches, tiny_network
+
+from refilled.data import Batches
+from refilled.training import Teachers
+
+
+def frozen(seed: int = 5):
+    return tiny_network(seed).eval().requires_grad_(False)
+
+
+def asked(answers, batches: Batches, network) -> None:
+    """Answers are the network's own for what the batch shows."""
+    for batch in batches.epoch(1):
+        assert torch.allclose(answers(batch), network.embed(batch.images), atol=1e-5)
+
+
+@pytest.mark.parametrize("augment", ["none", "crop", "crop-flip", "resized-crop-flip"])
+@pytest.mark.parametrize("epochs", [1, 1000])
+@pytest.mark.parametrize("views", [None, 3])
+def test_answers_are_the_teachers_own(augment, epochs, views):
+    network = frozen()
+    batches = tiny_batches(augment=augment)
+    batches = Batches(batches.source, batches.labels, 8, augment, seed=2, views=views)
+    asked(Teachers().answers(network, batches, epochs), batches, network)
+
+
+def calls_of(monkeypatch) -> list[int]:
+    from refilled.models.folded import FoldedEmbedding
+
+    calls, embed = [], FoldedEmbedding.embed
+    monkeypatch.setattr(
+        FoldedEmbedding, "embed", lambda self, images: calls.append(len(images)) or embed(self, images)
+    )
+    return calls
+
+
+def test_it_is_looked_up_where_that_is_less_work(monkeypatch):
+    calls, network = calls_of(monkeypatch), frozen()
+    batches = tiny_batches(augment="crop")  # 9 views of 8 pixels
+    Teachers().answers(network, batches, epochs=8)
+    assert sum(calls) == 0
+    seen = []
+    answers = Teachers().answers(network, batches, 9, lambda done, total: seen.append((done, total)))
+    assert sum(calls) == 9 * 24
+    assert seen[-1] == (24, 24)
+    list(map(answers, batches.epoch(0)))
+    assert sum(calls) == 9 * 24
+    Teachers(trainings=3).answers(network, batches, epochs=3)
+    assert sum(calls) == 2 * 9 * 24
+
+
+def test_trainings_that_see_the_same_pictures_share_a_table(monkeypatch):
+    calls, network = calls_of(monkeypatch), frozen()
+    first = tiny_batches(augment="crop", seed=0)
+    second = Batches(first.source, first.labels, 8, "crop", seed=1)
+    teachers = Teachers(trainings=2)
+    for batches in (first, second):
+        asked(teachers.answers(network, batches, 9), batches, network)
+    assert sum(calls) == 9 * 24
+    other_pictures = tiny_batches(images=18, augment="crop")
+    asked(teachers.answers(network, other_pictures, 9), other_pictures, network)
+    assert sum(calls) == 9 * 24 + 9 * 18
+    few = [Batches(first.source, first.labels, 8, "crop", seed=seed, views=2) for seed in (0, 1)]
+    for batches in few:  # the views are drawn by the seed: not the same pictures
+        asked(teachers.answers(network, batches, 9), batches, network)
+    another = frozen(6)
+    asked(teachers.answers(another, first, 9), first, another)
+
+
+def test_a_table_that_does_not_fit_is_not_made(monkeypatch):
+    calls, network = calls_of(monkeypatch), frozen()
+    batches = tiny_batches(augment="crop")
+    monkeypatch.setattr("refilled.training.answers.available_bytes", lambda: 24 * 9 * network.dim * 4)
+    asked(Teachers().answers(network, batches, 1000), batches, network)
+    assert sum(calls) == 24
