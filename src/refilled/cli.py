@@ -102,6 +102,8 @@ class DistillCommand:
     """Also train the student alone for the same epochs, and say whether the teacher helped."""
     seeds: int = 1
     """Repeat with this many seeds."""
+    together: int | None = None
+    """Train this many seeds at the same time; none: on a GPU up to four, else one."""
     out: Path | None = None
     """Run folder to write; none: a new one under runs/."""
     resume: bool = False
@@ -124,6 +126,7 @@ class DistillCommand:
             self.out,
             seeds=self.seeds,
             alone=self.compare,
+            together=self.together,
             resume=self.resume,
             **settings,
         )

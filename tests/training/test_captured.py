@@ -1,0 +1,196 @@
+"""The captured step, on a GPU; without one these tests are skipped and the plain parts stand for it."""
+
+import pytest
+import torch
+from tiny import tiny_batches, tiny_network
+
+from refilled.data import Batch, Batches
+from refilled.methods import Stage, get_method
+from refilled.training import Reporter, TrainSettings, train, train_together, training
+from refilled.training.answers import Teachers
+from refilled.training.captured import CapturedEpochs
+from refilled.training.engine import make_epochs
+from refilled.training.step import PlainStep
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+class Told(Reporter):
+    def __init__(self):
+        self.lines = []
+
+    def line(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture(autouse=True)
+def exact_convolutions():
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = before
+
+
+def on_gpu(batches: Batches) -> Batches:
+    images, labels = batches.source.images.cuda(), batches.labels.cuda()
+    return Batches(images, labels, batches.batch_size, batches.augment, batches.seed)
+
+
+def weights(network) -> dict[str, torch.Tensor]:
+    return {name: value.detach().float().cpu() for name, value in network.state_dict().items()}
+
+
+def close(a, b, tolerance: float = 1e-4) -> bool:
+    left, right = weights(a), weights(b)
+    return all(torch.allclose(left[name], right[name], atol=tolerance) for name in left)
+
+
+def distilled(method: str, augment: str = "crop-flip", dropout: float = 0.0, **settings):
+    teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
+    student, batches, told = tiny_network(1).cuda(), on_gpu(tiny_batches(augment=augment)), Told()
+    for layer in student.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = dropout
+    chosen = get_method(method)
+    stages = chosen.stages(teacher, student, batches, chosen.settings(), 2)
+    settings = {"precision": "float32"} | settings
+    train(stages, student, batches, TrainSettings(epochs=2, lr=0.05, **settings), reporter=told)
+    return student, told.lines
+
+
+METHODS = [
+    "student", "refilled", "refilled-gamma", "refilled-authors", "refilled-lkd", "rkd", "sp", "kd", "dkd",
+    "dist", "kd-standardised", "fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian", "aml", "seed",
+    "crd", "sskd", "ban",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_captured_step_does_what_a_plain_one_does(method):
+    plain, _ = distilled(method, step="plain")
+    fast, said = distilled(method)
+    assert said == []  # captured, not fallen back
+    assert close(plain, fast, 1e-3)
+
+
+@pytest.mark.parametrize("augment", ["none", "crop", "resized-crop-flip"])
+def test_every_augmentation_is_captured(augment):
+    plain, _ = distilled("refilled", augment, step="plain")
+    fast, said = distilled("refilled", augment)
+    assert said == []
+    assert close(plain, fast, 1e-3)
+
+
+def test_dropout_draws_the_same():
+    plain, _ = distilled("student", dropout=0.3, step="plain")
+    fast, said = distilled("student", dropout=0.3)
+    assert said == []
+    assert close(plain, fast)
+
+
+def test_bfloat16_learns_too():
+    plain, _ = distilled("refilled", step="plain", precision="bfloat16")
+    fast, said = distilled("refilled", precision="bfloat16")
+    assert said == []
+    assert close(plain, fast, 0.1)
+
+
+def test_what_cannot_be_captured_falls_back_and_is_said():
+    network, batches, told = tiny_network().cuda(), on_gpu(tiny_batches()), Told()
+
+    def loss(batch: Batch) -> dict[str, torch.Tensor]:
+        logits = network(batch.images)[1]
+        scale = 1.0 if logits.sum().item() > -1e9 else 2.0  # asks the host
+        return {"ce": scale * torch.nn.functional.cross_entropy(logits, batch.labels)}
+
+    stage = Stage("s", 3, list(network.parameters()), loss)
+    settings = TrainSettings(epochs=3, precision="float32")
+    train([stage], network, batches, settings, reporter=told)
+    assert len(told.lines) == 1
+    assert "cannot be captured in a CUDA graph" in told.lines[0]
+    assert "\n" not in told.lines[0]
+    plain = tiny_network().cuda()
+
+    def same(batch: Batch) -> dict[str, torch.Tensor]:
+        return {"ce": torch.nn.functional.cross_entropy(plain(batch.images)[1], batch.labels)}
+
+    train(
+        [Stage("s", 3, list(plain.parameters()), same)],
+        plain,
+        batches,
+        TrainSettings(epochs=3, precision="float32", step="plain"),
+    )
+    assert close(network, plain)
+    _, said = distilled("student")  # and the next one is captured again
+    assert said == []
+
+
+def test_capturing_leaves_student_and_momenta_as_they_were():
+    network, batches = tiny_network().cuda(), on_gpu(tiny_batches())
+    before = weights(network)
+
+    def loss(batch: Batch) -> dict[str, torch.Tensor]:
+        return {"ce": torch.nn.functional.cross_entropy(network(batch.images)[1], batch.labels)}
+
+    step = PlainStep(Stage("s", 3, list(network.parameters()), loss), 0.9, 5e-4)
+    epochs = make_epochs(step, network, batches, TrainSettings(), Teachers(), 3, Reporter())
+    assert isinstance(epochs, CapturedEpochs)
+    assert all(torch.equal(before[name], value) for name, value in weights(network).items())
+    assert all(not state["momentum_buffer"].any() for state in step.optimizer.state.values())
+
+
+def test_trainings_on_streams_end_as_each_would_alone():
+    def one(seed):
+        network, batches = tiny_network(seed).cuda(), on_gpu(tiny_batches(seed=seed))
+        teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
+        chosen = get_method("refilled")
+        stages = chosen.stages(teacher, network, batches, chosen.settings(), 2)
+        settings = TrainSettings(epochs=2, seed=seed, lr=0.05, precision="float32")
+        return network, training(stages, network, batches, settings)
+
+    alone = [one(seed) for seed in range(3)]
+    for _, steps in alone:
+        train_together([steps])
+    together = [one(seed) for seed in range(3)]
+    train_together([steps for _, steps in together])
+    for (a, _), (b, _) in zip(alone, together):
+        assert close(a, b)
+
+
+def test_a_captured_run_goes_on_from_its_checkpoint(tmp_path):
+    class Stop(Exception):
+        pass
+
+    class StopAt(Reporter):
+        def epoch(self, record):
+            if record["epoch"] == 3:
+                raise Stop
+
+    def run(folder, resume=False, reporter=None):
+        network, batches = tiny_network().cuda(), on_gpu(tiny_batches())
+
+        def loss(batch: Batch) -> dict[str, torch.Tensor]:
+            return {"ce": torch.nn.functional.cross_entropy(network(batch.images)[1], batch.labels)}
+
+        settings = TrainSettings(epochs=5, checkpoint_seconds=0, precision="float32")
+        stage = Stage("s", 5, list(network.parameters()), loss)
+        train([stage], network, batches, settings, folder=folder, resume=resume, reporter=reporter)
+        return network
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Stop):
+        run(tmp_path / "cut", reporter=StopAt())
+    assert close(whole, run(tmp_path / "cut", resume=True))
+
+
+def test_strict_determinism_gives_the_same_bits_twice():
+    from refilled.training import make_deterministic
+
+    try:
+        make_deterministic(True)
+        first, _ = distilled("refilled", deterministic=True)
+        second, _ = distilled("refilled", deterministic=True)
+    finally:
+        make_deterministic(False)
+    left, right = weights(first), weights(second)
+    assert all(torch.equal(left[name], right[name]) for name in left)
