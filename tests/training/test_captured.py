@@ -6,7 +6,7 @@ from tiny import tiny_batches, tiny_network
 
 from refilled.data import Batch, Batches
 from refilled.methods import Stage, get_method
-from refilled.training import Reporter, TrainSettings, train, train_together, training
+from refilled.training import Reporter, TrainSettings, take_turns, train, training
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
 from refilled.training.engine import make_epochs
@@ -150,9 +150,9 @@ def test_trainings_on_streams_end_as_each_would_alone():
 
     alone = [one(seed) for seed in range(3)]
     for _, steps in alone:
-        train_together([steps])
+        take_turns([steps], 1)
     together = [one(seed) for seed in range(3)]
-    train_together([steps for _, steps in together])
+    take_turns([steps for _, steps in together], 3)
     for (a, _), (b, _) in zip(alone, together):
         assert close(a, b)
 

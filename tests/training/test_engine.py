@@ -4,7 +4,7 @@ from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.data import Batch, Batches
 from refilled.methods import Stage, get_method
-from refilled.training import Reporter, TrainSettings, train, train_together, training
+from refilled.training import Reporter, TrainSettings, take_turns, train, training
 from refilled.training.epochs import Snapshot, start_momenta
 from refilled.training.step import PlainStep
 
@@ -52,9 +52,9 @@ def test_trainings_in_turns_end_as_each_would_alone(tmp_path):
 
     alone = [one(seed) for seed in range(3)]
     for _, steps in alone:
-        train_together([steps])
+        take_turns([steps], 1)
     together = [one(seed, tmp_path / str(seed)) for seed in range(3)]
-    seconds = train_together([steps for _, steps in together])
+    seconds = take_turns([steps for _, steps in together], 3)
     assert len(seconds) == 3
     assert all(second > 0 for second in seconds)
     for (a, _), (b, _) in zip(alone, together):
@@ -74,7 +74,7 @@ def test_a_problem_in_one_of_several_ends_all(tmp_path):
         training([Stage("s", 3, list(bad.parameters()), broken)], bad, batches, TrainSettings(epochs=3)),
     ]
     with pytest.raises(Exception, match="'broken' became nan"):
-        train_together(trainings)
+        take_turns(trainings, 2)
     with pytest.raises(StopIteration):  # the others are closed, not left hanging
         next(trainings[0])
 
@@ -196,3 +196,23 @@ def test_progress_tells_how_far_a_stage_is():
         [Stage("s", 2, list(network.parameters()), loss)], network, batches, TrainSettings(epochs=2, lr=1e-3)
     )
     assert seen == pytest.approx([number / 6 for number in range(6)])
+
+
+def test_jobs_take_each_others_places_and_results_keep_their_order():
+    running, most, begun = [], [], []
+
+    def job(number, steps):
+        begun.append(number)
+        running.append(number)
+        for _ in range(steps):
+            most.append(len(running))
+            yield
+        running.remove(number)
+        return number * 10
+
+    lengths = [3, 1, 4, 1, 5, 9, 2]
+    jobs = (job(number, steps) for number, steps in enumerate(lengths))
+    assert take_turns(jobs, at_once=3) == [number * 10 for number in range(7)]
+    assert max(most) == 3
+    assert begun == list(range(7))
+    assert take_turns([], at_once=2) == []

@@ -162,7 +162,7 @@ def _run_in_threads(
     work: Callable[[range], dict[int, str]], tasks: list[range], progress: Progress | None
 ) -> dict[int, str]:
     total, done, results = sum(map(len, tasks)), 0, {}
-    with ThreadPoolExecutor(_worker_count()) as pool:  # Pillow lets go of the GIL while it decodes
+    with ThreadPoolExecutor(worker_count()) as pool:  # Pillow lets go of the GIL while it decodes
         futures = {pool.submit(work, task): len(task) for task in tasks}
         try:
             for future in as_completed(futures):
@@ -208,7 +208,8 @@ def _checked_size(size: int) -> int:
     return size
 
 
-def _worker_count() -> int:
+def worker_count() -> int:
+    """How many files are decoded at a time: one for each processor core that may be used."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
-from refilled.models.layers import Halve, after_each, initialise
+from refilled.models.layers import Halve, after_each, before_each, initialise
 from refilled.models.network import Network, Preprocess
 
 CHANNELS = 64
@@ -43,3 +43,12 @@ class ConvNet(Network):
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """One map [B, 64, H, W] per block, pooled; for images of 84 pixels of sides 42, 21, 10, 5."""
         return after_each(self.blocks, prepared)
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """The same without the ReLU of each block: to pool before it, or after, gives the same map."""
+
+        def response(block: nn.Sequential, maps: Tensor) -> Tensor:
+            convolve, normalise, _, halve = block
+            return halve(normalise(convolve(maps)))
+
+        return before_each(self.blocks, prepared, response, self.activation)

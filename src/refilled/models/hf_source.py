@@ -39,10 +39,15 @@ class HuggingFaceNetwork(Network):
 
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Hidden states of convolutional models, [B, C, H, W] each; those of transformers are no maps."""
-        states = self.model(pixel_values=prepared, return_dict=True, output_hidden_states=True).hidden_states
+        return self.maps_and_embedding(prepared)[0]
+
+    def maps_and_embedding(self, prepared: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Hidden states, and what the last layer is given."""
+        told = self.model(pixel_values=prepared, return_dict=True, output_hidden_states=True)
+        states = told.hidden_states
         if not states or any(state.ndim != 4 for state in states):
-            return super().feature_maps(prepared)
-        return list(states)
+            super().feature_maps(prepared)  # says that it has none
+        return list(states), told.logits
 
     def architecture(self) -> dict[str, Any]:
         """The spec, and the model's whole configuration with the classes that it has now."""

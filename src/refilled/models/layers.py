@@ -1,6 +1,8 @@
 """What several of our architectures share: initialisation, a loop over stages, care for small images."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -61,3 +63,32 @@ def after_each(stages: nn.ModuleList, maps: Tensor) -> list[Tensor]:
         maps = stage(maps)
         outputs.append(maps)
     return outputs
+
+
+def up_to_last(sequence: nn.Sequential, maps: Tensor) -> Tensor:
+    """Maps [B, C, H, W] as the last layer of a sequence is given them."""
+    *layers, _ = sequence
+    for layer in layers:
+        maps = layer(maps)
+    return maps
+
+
+def before_each(
+    stages: nn.ModuleList,
+    maps: Tensor,
+    response: Callable[[Any, Tensor], Tensor],
+    activation: Callable[[Tensor], Tensor],
+) -> list[Tensor]:
+    """Send maps [B, C, H, W] through the stages; what the activation at the end of each is given.
+
+    Args:
+        stages: one after the other.
+        maps: of the first one.
+        response: (stage, its input) -> its output before the activation.
+        activation: from there to the input of the next stage.
+    """
+    responses = []
+    for stage in stages:
+        responses.append(response(stage, maps))
+        maps = activation(responses[-1])
+    return responses

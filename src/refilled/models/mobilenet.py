@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
-from refilled.models.layers import after_each, conv3x3, initialise, is_small
+from refilled.models.layers import after_each, before_each, conv3x3, initialise, is_small, up_to_last
 from refilled.models.network import Network, Preprocess
 
 # Table 1 of the paper, one line per resolution: channels of its blocks, each of which has a stride of 1 but
@@ -73,3 +73,12 @@ class MobileNet(Network):
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """One map [B, C, H, W] per resolution, with 64, 128, 256, 512 and 1024 times ``width`` channels."""
         return after_each(self.stages, self.stem(prepared))
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """The same before the last ReLU of each resolution."""
+        return before_each(
+            self.stages,
+            self.stem(prepared),
+            lambda stage, maps: up_to_last(stage[-1], up_to_last(stage, maps)),
+            self.activation,
+        )

@@ -101,6 +101,16 @@ class Network(nn.Module):
         """Feature maps [B, C, H, W] after each stage of the network, from the first to the last."""
         return self.feature_maps(self.prepare(images))
 
+    def features_and_embedding(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What :meth:`features` and :meth:`embed` say of the images, in one pass."""
+        return self.maps_and_embedding(self.prepare(images))
+
+    def responses_and_embedding(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Maps [B, C, H, W] as the activation at the end of each stage is given them, and embeddings
+        [B, dim], in one pass."""
+        responses = self.responses(self.prepare(images))
+        return responses, self.activation(responses[-1]).mean(dim=(2, 3))
+
     def embed(self, images: Tensor) -> Tensor:
         """Embeddings [B, dim] of images [B, channels, H, W] in 0..1."""
         return self.embed_prepared(self.prepare(images))
@@ -123,6 +133,28 @@ class Network(nn.Module):
     def embed_prepared(self, prepared: Tensor) -> Tensor:
         """Embeddings of prepared images: the last feature map, averaged over its positions."""
         return self.feature_maps(prepared)[-1].mean(dim=(2, 3))
+
+    def maps_and_embedding(self, prepared: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Feature maps and embeddings of prepared images; a network that embeds in its own way needs a
+        second pass, unless it knows better."""
+        maps = self.feature_maps(prepared)
+        if type(self).embed_prepared is not Network.embed_prepared:
+            return maps, self.embed_prepared(prepared)
+        return maps, maps[-1].mean(dim=(2, 3))
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """Maps of prepared images before the activation that ends each stage, from the first to the last.
+
+        With :meth:`activation`, the last one is the last feature map.
+        """
+        raise ValueError(
+            f"{self.spec} does not tell its feature maps before their activation; choose a method that "
+            f"matches feature maps, embeddings or logits"
+        )
+
+    def activation(self, responses: Tensor) -> Tensor:
+        """What ends each stage."""
+        return F.relu(responses)
 
     def backbone_parameters(self) -> list[nn.Parameter]:
         """Every parameter but the head's: what makes the embedding."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
-from refilled.models.layers import after_each, conv3x3, initialise, is_small
+from refilled.models.layers import after_each, before_each, conv3x3, initialise, is_small, up_to_last
 from refilled.models.network import Network, Preprocess
 
 IMAGENET_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -49,8 +49,12 @@ class BasicBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [B, outputs, H / stride, W / stride]."""
+        return F.relu(self.response(maps))
+
+    def response(self, maps: Tensor) -> Tensor:
+        """The same before the last ReLU."""
         inner = F.relu(self.norm1(self.conv1(maps)))
-        return F.relu(self.norm2(self.conv2(inner)) + self.shortcut(maps))
+        return self.norm2(self.conv2(inner)) + self.shortcut(maps)
 
 
 def make_stage(inputs: int, outputs: int, blocks: int, stride: int, *, padded: bool) -> nn.Sequential:
@@ -71,6 +75,15 @@ class BasicResNet(Network):
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """One map [B, C, H, W] per stage; each has half the side of the one before."""
         return after_each(self.stages, self.stem(prepared))
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """The same before the last ReLU of each stage."""
+        return before_each(
+            self.stages,
+            self.stem(prepared),
+            lambda stage, maps: stage[-1].response(up_to_last(stage, maps)),
+            self.activation,
+        )
 
 
 class CifarResNet(BasicResNet):

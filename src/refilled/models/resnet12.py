@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from refilled.labels import LabelSpace
-from refilled.models.layers import Halve, after_each, conv3x3, initialise
+from refilled.models.layers import Halve, after_each, before_each, conv3x3, initialise
 from refilled.models.network import Network, Preprocess
 
 SLOPE = 0.1
@@ -39,6 +39,10 @@ class TripleBlock(nn.Module):
         """Maps [B, outputs, H // 2, W // 2]."""
         return self.halve(F.leaky_relu(self.convolutions(maps) + self.shortcut(maps), SLOPE))
 
+    def response(self, maps: Tensor) -> Tensor:
+        """The same without the last ReLU: to pool before it, or after, gives the same map."""
+        return self.halve(self.convolutions(maps) + self.shortcut(maps))
+
 
 class ResNet12(Network):
     """Four blocks of three convolutions; embeddings of length 640.
@@ -58,3 +62,11 @@ class ResNet12(Network):
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Four maps with 64, 160, 320 and 640 channels; for images of 84 pixels of sides 42, 21, 10, 5."""
         return after_each(self.blocks, prepared)
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """The same without the last ReLU of each block."""
+        return before_each(self.blocks, prepared, TripleBlock.response, self.activation)
+
+    def activation(self, responses: Tensor) -> Tensor:
+        """A leaky ReLU."""
+        return F.leaky_relu(responses, SLOPE)

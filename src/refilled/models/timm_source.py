@@ -51,6 +51,13 @@ class TimmNetwork(Network):
         """Embeddings [B, dim]: what timm calls pre-logits."""
         return self.model.forward_head(self.model.forward_features(prepared), pre_logits=True)
 
+    def maps_and_embedding(self, prepared: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Maps after each stage, and pre-logits of what comes after the last one."""
+        if not hasattr(self.model, "forward_intermediates"):
+            return super().maps_and_embedding(prepared)
+        final, maps = self.model.forward_intermediates(prepared)
+        return list(maps), self.model.forward_head(final, pre_logits=True)
+
     def architecture(self) -> dict[str, Any]:
         """The spec, and timm's name of the model."""
         return {**super().architecture(), "model": self.name}

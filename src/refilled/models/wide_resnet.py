@@ -30,7 +30,11 @@ class PreActivationBlock(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [B, outputs, H / stride, W / stride]."""
-        active = F.relu(self.norm1(maps))
+        return self.after_norm(maps, self.norm1(maps))
+
+    def after_norm(self, maps: Tensor, normalised: Tensor) -> Tensor:
+        """The rest of the block, for maps that are normalised already; both [B, inputs, H, W]."""
+        active = F.relu(normalised)
         # A projection starts from the activated maps, an identity from the raw ones, as in the paper's code.
         beside = maps if self.shortcut is None else self.shortcut(active)
         inner = F.relu(self.norm2(self.conv1(active)))
@@ -76,6 +80,19 @@ class WideResNet(Network):
         """Maps after the three groups: [B, 16w, S, S], [B, 32w, S/2, S/2], [B, 64w, S/4, S/4]."""
         *earlier, last = after_each(self.groups, self.stem(prepared))
         return [*earlier, F.relu(self.norm(last))]
+
+    def responses(self, prepared: Tensor) -> list[Tensor]:
+        """Maps after the three groups, each normalised for the ReLU that follows: the first one of the next
+        group, or the network's last."""
+        maps, normalised = self.stem(prepared), []
+        group: Any
+        for group in self.groups:
+            first, *others = group
+            normalised.append(first.norm1(maps))
+            maps = first.after_norm(maps, normalised[-1])
+            for block in others:
+                maps = block(maps)
+        return [*normalised[1:], self.norm(maps)]
 
     def architecture(self) -> dict[str, Any]:
         """The spec, and the dropout that it does not tell."""

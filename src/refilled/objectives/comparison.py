@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from refilled.objectives.checks import check_rows, check_temperature
 from refilled.objectives.intervals import interval_sums, running_sums
 from refilled.objectives.precision import as_given, double_precision
+from refilled.objectives.unit import unit_rows
 
 _ZERO_SQUARED = 1e-14  # squared distances below this are rounding: the two embeddings are the same
 _TIE = 2.0**-40  # distances closer than this are equal
@@ -68,7 +69,8 @@ def comparison_matching(
         raise ValueError(f"margin must be greater than 0, or None for no bound, not {margin}")
 
     with torch.autocast(student.device.type, enabled=False):
-        unit_student, unit_teacher = _centred(_unit_rows(student)), _centred(_unit_rows(teacher.detach()))
+        unit_student = _centred(unit_rows(double_precision(student)))
+        unit_teacher = _centred(unit_rows(double_precision(teacher.detach())))
         size = len(labels)
         block = max(1, min(size, _BLOCK_ELEMENTS // max(size, 1)))
         settings = (tau_student, tau_teacher, margin, max_impostors)
@@ -85,14 +87,6 @@ def comparison_matching(
             total, tuples = total + part, tuples + count
         loss = total / tuples.clamp(min=1)
         return as_given(loss, student)
-
-
-def _unit_rows(x: Tensor) -> Tensor:
-    """Rows of length 1 in float64 [B, d]; a zero row stays zero and passes no gradient."""
-    x = double_precision(x)
-    squared = (x * x).sum(dim=1, keepdim=True)
-    alive = squared > 1e-30
-    return torch.where(alive, x, 0.0) * torch.where(alive, squared, 1.0).rsqrt()
 
 
 def _centred(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from refilled.models import Network
 from refilled.runs.result import Result
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
-from refilled.training import Reporter, make_reporter, train_together
+from refilled.training import Reporter, make_reporter, take_turns
 
 
 def distill(
@@ -47,7 +47,7 @@ def distill(
         teacher, student, data, method, out,
         resume=resume, reporter=make_reporter(progress), shared=Shared(), **settings,
     )  # fmt: skip
-    return run.finished or run.finish(train_together([run.training()])[0])
+    return run.finished or run.finish(take_turns([run.training()], at_once=1)[0])
 
 
 def distill_seeds(
@@ -90,7 +90,8 @@ def distill_seeds(
     def trained(these: Sequence[int], resume: bool) -> list[Result]:
         opened = runs(these, resume)
         left = [run for run in opened if run.finished is None]
-        seconds = iter(train_together([run.training() for run in left]))
+        taken = take_turns([run.training() for run in left], at_once=max(1, len(left)))
+        seconds = iter([second / len(left) for second in taken])  # each its share of the time
         return [run.finished or run.finish(next(seconds)) for run in opened]
 
     everyone = range(len(seeds))

@@ -2,11 +2,12 @@
 
 from refilled.training.answers import Teachers
 from refilled.training.checkpoint import Position
-from refilled.training.loop import LossIsNotFinite, Training, train, train_together, training
+from refilled.training.loop import LossIsNotFinite, Training, train, training
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter, make_reporter
 from refilled.training.settings import TrainSettings, make_deterministic, pick_device
 from refilled.training.step import PlainStep
+from refilled.training.turns import take_turns
 
 __all__ = [
     "LossIsNotFinite",
@@ -20,7 +21,7 @@ __all__ = [
     "make_deterministic",
     "make_reporter",
     "pick_device",
+    "take_turns",
     "train",
-    "train_together",
     "training",
 ]

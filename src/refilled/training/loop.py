@@ -19,6 +19,7 @@ from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
+from refilled.training.turns import take_turns
 
 _CHECK_EVERY = 50  # steps between two looks at the losses on a GPU: each look waits for it
 
@@ -65,36 +66,7 @@ def train(
         stages, student, batches, settings, plan=plan, folder=folder, resume=resume, validate=validate,
         reporter=reporter, teachers=teachers,
     )  # fmt: skip
-    return train_together([steps])[0]
-
-
-def train_together(trainings: list[Training]) -> list[float]:
-    """Run several trainings in turns, step by step: on a GPU each has a stream of its own, so that the small
-    kernels of one fill the gaps of the others. Returns the seconds of each: its share of the time.
-
-    Each of them does exactly what it would do alone.
-    """
-    streams: list[torch.cuda.Stream | None] = [None] * len(trainings)
-    if len(trainings) > 1 and torch.cuda.is_available():
-        torch.cuda.synchronize()
-        streams = [torch.cuda.Stream() for _ in trainings]
-    seconds = [0.0] * len(trainings)
-    running = list(enumerate(trainings))
-    try:
-        while running:
-            for number, steps in list(running):
-                try:
-                    with torch.cuda.stream(streams[number]):
-                        next(steps)
-                except StopIteration as end:
-                    seconds[number] = end.value / len(trainings)
-                    running.remove((number, steps))
-    finally:
-        for steps in trainings:
-            steps.close()
-        if len(trainings) > 1 and torch.cuda.is_available():
-            torch.cuda.synchronize()
-    return seconds
+    return take_turns([steps], at_once=1)[0]
 
 
 def training(
@@ -110,7 +82,7 @@ def training(
     reporter: Reporter | None = None,
     teachers: Teachers | None = None,
 ) -> Training:
-    """The training of :func:`train`, for :func:`train_together`: nothing happens until it is run."""
+    """The training of :func:`train`, for :func:`take_turns`: nothing happens until it is run."""
     reporter = reporter or Reporter()
     path = folder / "checkpoint" / "last.safetensors" if folder is not None else None
     log = MetricsLog(folder / "metrics.jsonl" if folder is not None else None)

@@ -1,0 +1,52 @@
+"""Several trainings in one process, in turns."""
+
+from collections.abc import Generator, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]:
+    """Run jobs step by step in turns, so many at once; when one ends the next takes its place.
+
+    On a GPU each place has a stream of its own, so that the small kernels of one training fill the gaps of
+    the others. Each job does exactly what it would do alone.
+
+    Args:
+        jobs: generators that stop after each step; each is asked for only when it is its turn to begin.
+        at_once: how many run at the same time.
+
+    Returns:
+        What each job returned, in their order.
+    """
+    waiting, results = enumerate(jobs), dict[int, T]()
+    places: list[tuple[int, Generator[Any, None, T]] | None] = [None] * at_once
+    streams: list[torch.cuda.Stream | None] = [None] * at_once
+    if at_once > 1 and torch.cuda.is_available():
+        torch.cuda.synchronize()
+        streams = [torch.cuda.Stream() for _ in places]
+    more = True
+    try:
+        while more or any(place is not None for place in places):
+            for number, stream in enumerate(streams):
+                with torch.cuda.stream(stream):
+                    if places[number] is None and more:
+                        places[number] = next(waiting, None)
+                        more = places[number] is not None
+                    place = places[number]
+                    if place is None:
+                        continue
+                    try:
+                        next(place[1])
+                    except StopIteration as end:
+                        results[place[0]] = end.value
+                        places[number] = None
+    finally:
+        for place in places:
+            if place is not None:
+                place[1].close()
+        if at_once > 1 and torch.cuda.is_available():
+            torch.cuda.synchronize()
+    return [results[number] for number in sorted(results)]
