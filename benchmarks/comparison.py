@@ -26,35 +26,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from brute_force import brute_force
 from refilled.objectives import comparison_matching
 
 BRUTE_FORCE_COPIES = 6  # float32 [pairs, B] matrices alive at the peak, as measured
-
-
-def brute_force(student: Tensor, teacher: Tensor, labels: Tensor, *, margin: float | None = None) -> Tensor:
-    """All tuples at once: pairs (anchor, positive) x B candidates, masked."""
-    student = torch.nn.functional.normalize(student, dim=1)
-    teacher = torch.nn.functional.normalize(teacher, dim=1)
-    d_student, d_teacher = torch.cdist(student, student), torch.cdist(teacher, teacher)
-    same = labels[:, None] == labels[None, :]
-    anchor, positive = (same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)).nonzero(
-        as_tuple=True
-    )
-    to_positive = d_student[anchor, positive][:, None]
-    impostor = ~same[anchor] & (d_student[anchor] > to_positive)
-    if margin is not None:
-        impostor &= d_student[anchor] < to_positive + margin
-    some = impostor.any(dim=1)
-    anchor, positive, impostor = anchor[some], positive[some], impostor[some]
-    member = torch.cat((torch.ones_like(impostor[:, :1]), impostor), dim=1)
-
-    def log_softmax(distance: Tensor, tau: float) -> Tensor:
-        logits = torch.cat((distance[anchor, positive][:, None], distance[anchor]), dim=1) / -tau
-        return logits.masked_fill(~member, -1e30).log_softmax(dim=1)
-
-    log_teacher, log_student = log_softmax(d_teacher, 2.0), log_softmax(d_student, 1.0)
-    return (log_teacher.exp() * (log_teacher - log_student)).sum() / some.sum().clamp(min=1)
-
 
 METHODS: dict[str, Callable[..., Tensor]] = {"ours": comparison_matching, "brute": brute_force}
 

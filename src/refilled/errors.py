@@ -17,5 +17,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.4)
     guess = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-    listing = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+    listing = ", ".join(known[:40]) + (", …" if len(known) > 40 else "")
     return UserError(f"unknown {kind} {name!r}{guess} (known: {listing})")

@@ -24,8 +24,8 @@ CLOSE = {"rtol": 2e-4, "atol": 1e-5}
 DEFAULTS = {
     "rkd": {"distance_weight": 25.0, "angle_weight": 50.0, "embedding_share": 0.5},
     "sp": {"weight": 3000.0},
-    "dkd": {"tau": 4.0, "alpha": 1.0, "beta": 8.0},
-    "dist": {"tau": 1.0, "beta": 2.0, "gamma": 2.0},
+    "dkd": {"tau": 4.0, "alpha": 1.0, "beta": 8.0, "warm_up": 20 / 240},
+    "dist": {"tau": 4.0, "beta": 2.0, "gamma": 2.0},
     "kd-standardised": {"tau": 2.0, "weight": 9.0, "cross_entropy_weight": 0.1},
 }
 
@@ -89,7 +89,7 @@ def test_similarities_against_the_loop(teacher, student, batches, maps):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [("dkd", {}), ("dkd", {"tau": 2.0, "alpha": 3.0, "beta": 0.5}), ("dist", {}),
-     ("dist", {"tau": 4.0, "beta": 1.0, "gamma": 0.5}), ("kd-standardised", {}),
+     ("dist", {"tau": 1.0, "beta": 1.0, "gamma": 0.5}), ("kd-standardised", {}),
      ("kd-standardised", {"tau": 3.0, "weight": 2.0, "cross_entropy_weight": 1.0})],
     ids=str,
 )  # fmt: skip
@@ -101,6 +101,7 @@ def test_logits_against_the_loops(student, batches, name, changes):
     settings = DEFAULTS[name] | changes
     logits, wanted = student(batch.images)[1].double(), teacher(batch.images)[1].double()
     weight = settings.pop("cross_entropy_weight", 1.0)
+    settings.pop("warm_up", None)  # all of the term counts outside of a training
     if name == "kd-standardised":
         term = settings["weight"] * slow.standardised_kd(logits, wanted, tau=settings["tau"])
     elif name == "dkd":
@@ -112,6 +113,27 @@ def test_logits_against_the_loops(student, batches, name, changes):
     first, second = terms.values()
     torch.testing.assert_close(first.double(), weight * cross_entropy(logits, batch.labels), **CLOSE)
     torch.testing.assert_close(second.double(), term, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "progress", "share"),
+    [
+        (0.5, 0.0, 0.0),
+        (0.5, 0.1, 0.2),
+        (0.5, 0.5, 1.0),
+        (0.5, 0.9, 1.0),
+        (0.0, 0.0, 1.0),
+        (20 / 240, 1 / 24, 0.5),
+    ],
+)
+def test_warm_up_of_the_decoupled_term(student, batches, warm_up, progress, share):
+    teacher, batch = make_teacher(STUDENT_CLASSES), first_batch(batches)
+    (stage,) = make_stages("dkd", teacher, student, batches, warm_up=warm_up)
+    whole = values(stage, batch)
+    batch.progress = torch.tensor(progress)
+    found = values(stage, batch)
+    assert found["dkd"] == pytest.approx(share * whole["dkd"], rel=1e-5)
+    assert found["cross_entropy"] == whole["cross_entropy"]
 
 
 @pytest.mark.parametrize("name", SAME_CLASSES)

@@ -35,6 +35,10 @@ TERMS = {
     "refilled-authors": [("embedding", ["comparison"]), ("classifier", ["cross_entropy", "local_kd"])],
     "rkd": [("embedding", ["distance", "angle"]), ("classifier", ["cross_entropy"])],
     "sp": [("classifier", ["cross_entropy", "similarity"])],
+    "aml": [("embedding", ["asymmetric"]), ("classifier", ["cross_entropy"])],
+    "seed": [("embedding", ["similarity"]), ("classifier", ["cross_entropy"])],
+    "seed-supervised": [("embedding", ["similarity"]), ("classifier", ["cross_entropy"])],
+    "crd": [("classifier", ["cross_entropy", "student", "teacher"])],
 }
 
 
@@ -66,7 +70,8 @@ def test_what_is_trained_and_how_it_is_judged(name):
         trained = [id(parameter) for parameter in stage.parameters]
         assert len(trained) == len(set(trained))
         first = stage.name == "embedding"
-        assert set(trained) == (whole - of_head if first else whole)
+        beside = {id(parameter) for parameter in stage.beside.parameters()} if stage.beside else set()
+        assert set(trained) == (whole - of_head if first else whole) | beside
         assert stage.judge == ("embedding" if first else "classifier")
 
 

@@ -11,6 +11,7 @@ from refilled.methods.refilled import AuthorsSettings, MinusSettings, PaperSetti
 from .world import (
     ALL_METHODS,
     SAME_CLASSES,
+    TEACHER_FIRST,
     first_batch,
     make_batches,
     make_stages,
@@ -26,7 +27,7 @@ def world():
 
 
 def test_methods_by_name():
-    assert set(METHODS) == {*ALL_METHODS, *SAME_CLASSES}
+    assert set(METHODS) == {*ALL_METHODS, *SAME_CLASSES, *TEACHER_FIRST}
     for name, method in METHODS.items():
         assert method.name == name
         assert get_method(name) is method

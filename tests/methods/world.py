@@ -13,10 +13,14 @@ TEACHER_CLASSES = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
 STUDENT_CLASSES = ["fox", "Ant", "hen", "ibis"]
 ALL_METHODS = (
     "student", "refilled", "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-gamma",
-    "refilled-paper", "refilled-authors", "rkd", "sp",
+    "refilled-paper", "refilled-authors", "rkd", "sp", "aml", "seed", "seed-supervised", "crd",
 )  # fmt: skip
-SAME_CLASSES = ("kd", "kd-standardised", "dkd", "dist")
-TWO_STAGES = ("refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors", "rkd")
+SAME_CLASSES = ("kd", "kd-standardised", "dkd", "dist", "ban")
+TWO_STAGES = (
+    "refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors", "rkd", "aml", "seed",
+    "seed-supervised",
+)  # fmt: skip
+TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
 POSTERIORS = ("dot", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
 

@@ -12,7 +12,7 @@ import io
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ Job = tuple[str, Sequence[float] | None, int]
 
 
 def decode_to_file(
-    decoding: ModuleType, target: io.RawIOBase, jobs: Sequence[Job], size: int, channels: int
+    decoding: ModuleType, target: io.RawIOBase, jobs: Iterable[Job], size: int, channels: int
 ) -> list[str | None]:
     """Write each image's pixels to its place; returns why an image is bad, or None, for each.
 
@@ -49,7 +49,8 @@ def decode_to_file(
 
 def _load(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("decode", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,9 +1,10 @@
 """Many image files decoded at the same time, each straight to its place in a file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 from refilled.data import decode as decoding
 from refilled.data.decode_process import DecodeProcess, NoProcess
@@ -20,7 +21,7 @@ Reasons = list[str | None]
 
 def decode_files(
     target: Path, jobs: Sequence[Job], size: int, channels: int
-) -> Iterator[tuple[range, Reasons]]:
+) -> Generator[tuple[range, Reasons], None, None]:
     """Decode every job; yields the numbers of some jobs as soon as those are done, in any order.
 
     Each processor core gets a process. A few files, and where no process can be started all files, are
@@ -34,6 +35,7 @@ def decode_files(
     """
     processes = _start(min(worker_count(), len(jobs) // _JOBS_WORTH_A_PROCESS), target, size, channels)
     idle: SimpleQueue[DecodeProcess] = SimpleQueue()
+    stopped = Event()
     for process in processes:
         idle.put(process)
 
@@ -47,16 +49,26 @@ def decode_files(
     def in_thread(some: Sequence[Job]) -> Reasons:
         try:
             with open(target, "r+b", buffering=0) as file:
-                return decode_to_file(decoding, file, some, size, channels)
+                unless_stopped = (job for job in some if not stopped.is_set())
+                return decode_to_file(decoding, file, unless_stopped, size, channels)
         except OSError as error:
             raise UserError(f"cannot write to {target}: {(error.strerror or str(error)).lower()}") from error
 
     decoding.readable_formats()  # load the plugins before the threads race for them
-    try:
-        yield from _spread(in_process if processes else in_thread, jobs, len(processes) or worker_count())
-    finally:
-        for process in processes:
-            process.stop()
+    tasks = [
+        range(start, min(start + _JOBS_PER_TASK, len(jobs))) for start in range(0, len(jobs), _JOBS_PER_TASK)
+    ]
+    work = in_process if processes else in_thread
+    with ThreadPoolExecutor(len(processes) or worker_count()) as pool:
+        futures = {pool.submit(work, jobs[task.start : task.stop]): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:  # Ctrl-C must not wait for the files that are left, but nothing may be written after it
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.stop()
 
 
 def _start(count: int, target: Path, size: int, channels: int) -> list[DecodeProcess]:
@@ -74,18 +86,3 @@ def _start(count: int, target: Path, size: int, channels: int) -> list[DecodePro
             raise
         return []
     return processes
-
-
-def _spread(
-    work: Callable[[Sequence[Job]], Reasons], jobs: Sequence[Job], threads: int
-) -> Iterator[tuple[range, Reasons]]:
-    tasks = [
-        range(start, min(start + _JOBS_PER_TASK, len(jobs))) for start in range(0, len(jobs), _JOBS_PER_TASK)
-    ]
-    pool = ThreadPoolExecutor(threads)
-    futures = {pool.submit(work, jobs[task.start : task.stop]): task for task in tasks}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:  # Ctrl-C must not wait for the files that are left
-        pool.shutdown(wait=False, cancel_futures=True)

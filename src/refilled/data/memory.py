@@ -19,13 +19,26 @@ def available_bytes() -> int | None:
         return None
 
 
-def check_fits(count: int, channels: int, size: int) -> None:
-    """Refuses ``count`` images of uint8 [channels, size, size] that are larger than free memory."""
+def size_text(count: int) -> str:
+    """A number of bytes in words: ``2.8 GiB``, or ``35 MiB``."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.0f} MiB"
+
+
+def check_fits(count: int, channels: int, size: int, *, streamable: bool = False) -> None:
+    """Refuses ``count`` images of uint8 [channels, size, size] that are larger than free memory.
+
+    Args:
+        count: how many.
+        channels: of each image.
+        size: side of each image.
+        streamable: they are files, which need not be in memory all at once.
+    """
     needed, available = count * channels * size * size, available_bytes()
     if available is not None and needed > available:
         raise UserError(
-            f"{count:,} images of {size} x {size} pixels need {needed / GIB:.1f} GiB of memory and "
-            f"{available / GIB:.1f} GiB are available; use a smaller --image-size or fewer images"
+            f"{count:,} images of {size} x {size} pixels need {size_text(needed)} of memory and "
+            f"{size_text(available)} are available; "
+            f"use {'--pixels stream, ' * streamable}a smaller --image-size or fewer images"
         )
 
 

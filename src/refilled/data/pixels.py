@@ -49,7 +49,7 @@ class TensorPixels:
         if size is None or size == side:
             images = self.images if self.rows is None else self.images[self.rows]
         else:
-            images = self._resized(_checked_size(size))
+            images = self._resized(checked_size(size))
         if progress:
             progress(len(self), len(self))
         return images, torch.arange(len(self))
@@ -109,12 +109,25 @@ class FilePixels:
         Every file is decoded once, straight into its place in the one tensor there is. Without a size
         the files, or what is shown of them, must all be squares of one size.
         """
-        side = _checked_size(size) if size is not None else self._own_side()
-        check_fits(len(self), self.channels, side)
+        side = checked_size(size) if size is not None else self._own_side()
+        check_fits(len(self), self.channels, side, streamable=True)
         images = torch.empty((len(self), self.channels, side, side), dtype=torch.uint8)
-        bad = self._decode_into(images, progress)
+        good = self.readable(self._decode_into(images, progress))
+        if len(good) == len(self):
+            return images, good
+        for place, row in enumerate(good.tolist()):  # close the gaps in place: a second tensor might not fit
+            if place != row:
+                images[place] = images[row]
+        return images[: len(good)], good
+
+    def readable(self, bad: dict[int, str]) -> Tensor:
+        """The rows int64 [M] that are left without the bad ones, where those may be skipped.
+
+        Args:
+            bad: rows of the files that cannot be read, and why.
+        """
         if not bad:
-            return images, torch.arange(len(self))
+            return torch.arange(len(self))
         first = min(bad)
         files = "1 file" if len(bad) == 1 else f"{len(bad)} files"
         if not self.skip_bad_images:
@@ -124,11 +137,7 @@ class FilePixels:
             )
         if len(bad) == len(self):
             raise UserError(f"none of the {len(self)} images can be read; {self.paths[first]}: {bad[first]}")
-        good = [row for row in range(len(self)) if row not in bad]
-        for place, row in enumerate(good):  # close the gaps in place: a second tensor might not fit
-            if place != row:
-                images[place] = images[row]
-        return images[: len(good)], torch.tensor(good)
+        return torch.tensor([row for row in range(len(self)) if row not in bad])
 
     def _own_side(self) -> int:
         side = common_side(self.paths, self.boxes)
@@ -202,7 +211,8 @@ def _shown_size(path: Path, box: Box | None) -> tuple[float, float] | None:
     return right - left, bottom - top
 
 
-def _checked_size(size: int) -> int:
+def checked_size(size: int) -> int:
+    """A side of images, as it is; one that makes no sense is refused."""
     if size < 1:
         raise UserError(f"an image size is a number of pixels from 1 up, not {size}")
     return size

@@ -42,3 +42,12 @@ class Resident:
     def stream(self, parts: Tensor) -> Iterator[Tensor]:
         """The same for each row of ``parts`` [steps, B]."""
         return map(self.take, parts)
+
+
+def in_order(source: Source, size: int = 256) -> Iterator[Tensor]:
+    """All images of a source once, uint8 [size, C, side, side] at a time; the last ones may be fewer."""
+    every = torch.arange(source.shape[0])
+    whole = len(every) // size * size
+    for part in (every[:whole].view(-1, size), every[None, whole:]):
+        if part.numel():
+            yield from source.stream(part)

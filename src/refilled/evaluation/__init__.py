@@ -3,6 +3,7 @@
 from refilled.evaluation.accuracy import per_class, top_k
 from refilled.evaluation.neighbours import nearest_class_mean, nearest_neighbour
 from refilled.evaluation.predict import Outputs, predict
+from refilled.evaluation.probe import logistic_regression
 from refilled.evaluation.statistics import Spread, counting_error, half_interval, paired_error, spread
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Spread",
     "counting_error",
     "half_interval",
+    "logistic_regression",
     "nearest_class_mean",
     "nearest_neighbour",
     "paired_error",

@@ -1,13 +1,46 @@
 """Methods by name. Each is a short list of stages in a file of its own."""
 
 from refilled.errors import unknown
-from refilled.methods import alone, dist, dkd, kd, refilled, rkd, sp, standardised_kd
+from refilled.methods import (
+    alone,
+    aml,
+    at,
+    ban,
+    crd,
+    dist,
+    dkd,
+    fine_tune,
+    fitnet,
+    jacobian,
+    kd,
+    nst,
+    overhaul,
+    refilled,
+    rkd,
+    seed,
+    sp,
+    sskd,
+    standardised_kd,
+    vid,
+)
 from refilled.methods.stage import Judge, Method, Stage
 
-_SAME_CLASSES = (kd.METHOD, standardised_kd.METHOD, dkd.METHOD, dist.METHOD)
-_ANY_CLASSES = (rkd.METHOD, sp.METHOD, *refilled.METHODS)
+_SAME_CLASSES = (kd.METHOD, standardised_kd.METHOD, dkd.METHOD, dist.METHOD, ban.METHOD)
+_ANY_CLASSES = (
+    fine_tune.METHOD,
+    rkd.METHOD,
+    sp.METHOD,
+    aml.METHOD,
+    *seed.METHODS,
+    crd.METHOD,
+    sskd.METHOD,
+    *refilled.METHODS,
+)
+_FEATURE_MAPS = (fitnet.METHOD, at.METHOD, nst.METHOD, *vid.METHODS, overhaul.METHOD, jacobian.METHOD)
 
-METHODS: dict[str, Method] = {method.name: method for method in (alone.METHOD, *_SAME_CLASSES, *_ANY_CLASSES)}
+METHODS: dict[str, Method] = {
+    method.name: method for method in (alone.METHOD, *_SAME_CLASSES, *_ANY_CLASSES, *_FEATURE_MAPS)
+}
 
 
 def get_method(name: str) -> Method:

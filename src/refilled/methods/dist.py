@@ -1,8 +1,9 @@
 """Matching correlations of predictions: for teachers of the same classes only.
 
 Huang, You, Wang, Qian, Xu: Knowledge Distillation from A Stronger Teacher, 2022 (DIST): cross-entropy +
-beta inter-class + gamma intra-class relations. The defaults (weights 2, temperature 1) were not checked
-against the paper's tables; public re-implementations differ. Check them before you publish a comparison.
+beta inter-class + gamma intra-class relations. The defaults (weights 2, temperature 4) are those of the
+authors' configuration for CIFAR-100 (dist_cifar.yaml in their training code); for ImageNet theirs are
+weights 2 and temperature 1.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.checks import check_number
-from refilled.data import Batches
+from refilled.data import Batch, Batches
 from refilled.methods.same_classes import logits_stage, same_classes_for
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
@@ -22,7 +23,7 @@ from refilled.models import Network
 class DISTSettings:
     """The loss is cross-entropy + beta inter-class + gamma intra-class relations."""
 
-    tau: float = 1.0
+    tau: float = 4.0
     """Temperature of both models."""
     beta: float = 2.0
     """Weight of the relations between the classes of an image."""
@@ -40,9 +41,9 @@ def stages(
 ) -> list[Stage]:
     """One stage: cross-entropy and the correlations."""
 
-    def terms(logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def terms(logits: Tensor, teacher_logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {
-            "cross_entropy": F.cross_entropy(logits.float(), labels),
+            "cross_entropy": F.cross_entropy(logits.float(), batch.labels),
             "dist": objectives.dist(
                 logits, teacher_logits, tau=settings.tau, beta=settings.beta, gamma=settings.gamma
             ),

@@ -1,4 +1,9 @@
-"""Plain knowledge distillation (Hinton, Vinyals, Dean 2015): for teachers of the same classes only."""
+"""Plain knowledge distillation: for teachers of the same classes only.
+
+Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural Network, 2015, which leaves temperature and
+weights open. Ours (temperature 4, 0.9 beside 0.1 for the labels) are those with which the usual comparisons
+on CIFAR-100 were made: Tian, Krishnan, Isola 2020 (HobbitLong/RepDistiller), and mdistiller after them.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +12,7 @@ from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.checks import check_number
-from refilled.data import Batches
+from refilled.data import Batch, Batches
 from refilled.methods.same_classes import logits_stage, same_classes_for
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
@@ -32,9 +37,9 @@ def stages(
 ) -> list[Stage]:
     """One stage: cross-entropy and the teacher's softened logits."""
 
-    def terms(logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def terms(logits: Tensor, teacher_logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {
-            "cross_entropy": (1 - settings.weight) * F.cross_entropy(logits.float(), labels),
+            "cross_entropy": (1 - settings.weight) * F.cross_entropy(logits.float(), batch.labels),
             "kd": settings.weight * objectives.kd(logits, teacher_logits, tau=settings.tau),
         }
 

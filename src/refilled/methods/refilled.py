@@ -12,17 +12,20 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
+from refilled.methods import kd
 from refilled.methods.alone import cross_entropy_stage
 from refilled.methods.refilled_settings import (
     AuthorsSettings,
     ClassifierSettings,
     ComparisonSettings,
     EmbeddingFirstSettings,
+    EmbeddingThenKDSettings,
     JointSettings,
     MinusSettings,
     PaperSettings,
     RefilledSettings,
 )
+from refilled.methods.same_classes import same_classes_for
 from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
@@ -162,6 +165,22 @@ def _embedding_only(
     return [embedding_stage(teacher, student, settings, first), cross_entropy_stage(student, second)]
 
 
+def _comparison_only(
+    teacher: Network, student: Network, train: Batches, settings: ComparisonSettings, epochs: int
+) -> list[Stage]:
+    return [embedding_stage(teacher, student, settings, epochs)]
+
+
+def _embedding_then_kd(
+    teacher: Network, student: Network, train: Batches, settings: EmbeddingThenKDSettings, epochs: int
+) -> list[Stage]:
+    first, second = share(epochs, settings.embedding_share)
+    return [
+        embedding_stage(teacher, student, settings, first),
+        *kd.stages(teacher, student, train, settings, second),
+    ]
+
+
 def _classifier_only(
     teacher: Network, student: Network, train: Batches, settings: ClassifierSettings, epochs: int
 ) -> list[Stage]:
@@ -177,6 +196,19 @@ def _joint(
 METHODS = (
     Method("refilled", "both stages, with the settings that measured best", RefilledSettings, two_stages),
     Method("refilled-emb", "stage 1, then cross-entropy", EmbeddingFirstSettings, _embedding_only),
+    Method(
+        "refilled-stage1",
+        "stage 1 alone: the head stays untrained, the embedding is what counts",
+        ComparisonSettings,
+        _comparison_only,
+    ),
+    Method(
+        "refilled-kd",
+        "stage 1, then plain distillation of logits; same classes only",
+        EmbeddingThenKDSettings,
+        _embedding_then_kd,
+        check=same_classes_for("refilled-kd"),
+    ),
     Method("refilled-lkd", "stage 2 alone, from scratch", ClassifierSettings, _classifier_only),
     Method("refilled-minus", "both stages, no weight per image", MinusSettings, two_stages),
     Method("refilled-gamma", "one stage with all terms at once", JointSettings, _joint),

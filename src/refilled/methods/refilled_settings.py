@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from refilled.checks import check_choices, check_number
+from refilled.methods.kd import KDSettings
 from refilled.objectives.comparison import SMALLEST_TAU
 
 Posterior = Literal["dot", "cosine", "literal"]
@@ -68,6 +69,15 @@ class EmbeddingFirstSettings(ComparisonSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("embedding_share", self.embedding_share, above=0, below=1)
+
+
+@dataclass(frozen=True)
+class EmbeddingThenKDSettings(EmbeddingFirstSettings, KDSettings):
+    """Stage 1, then plain distillation: refilled-kd."""
+
+    def __post_init__(self) -> None:
+        EmbeddingFirstSettings.__post_init__(self)
+        KDSettings.__post_init__(self)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """Relational knowledge distillation, for any classes: distances and angles of the teacher's embedding.
 
-Park, Kim, Lu, Cho: Relational Knowledge Distillation, 2019, with the weights of public re-implementations
-for classification: 25 for the distances, 50 for the angles. Two stages, so that it compares with
-refilled-emb: the embedding learns the relations alone, then the whole student is trained with
-cross-entropy.
+Park, Kim, Lu, Cho: Relational Knowledge Distillation, 2019. The weights, 25 for the distances and 50 for the
+angles, are the defaults of the authors' code for CIFAR (run_distill_classification.py in lenscloth/RKD). It
+has cross-entropy and plain distillation in the same loss, and normalises embeddings to length 1; we take
+them as they are, as the authors do for metric learning and as re-implementations do throughout.
+
+Two stages, so that it compares with refilled-emb: the embedding learns the relations alone, then the whole
+student is trained with cross-entropy.
 """
 
 from dataclasses import dataclass

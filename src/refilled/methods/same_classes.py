@@ -10,7 +10,7 @@ from refilled.errors import UserError
 from refilled.methods.stage import Stage, embed
 from refilled.models import Network
 
-LogitTerms = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
+LogitTerms = Callable[[Tensor, Tensor, Batch], dict[str, Tensor]]
 
 
 def same_classes_for(method: str) -> Callable[[Network, Network], None]:
@@ -34,6 +34,18 @@ def _listing(names: tuple[str, ...], most: int = 5) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def has_same_classes(teacher: Network, student: Network) -> bool:
+    """Whether both know the same classes, in whatever order."""
+    overlap = teacher.classes.overlap(student.classes)
+    return not overlap.only_here and not overlap.only_there
+
+
+def class_order(teacher: Network, student: Network, device: torch.device) -> Tensor:
+    """Which of the teacher's classes each of the student's is, int64 [C]; for the same classes only."""
+    pairs = sorted(teacher.classes.overlap(student.classes).pairs, key=lambda pair: pair[1])
+    return torch.tensor([here for here, _ in pairs], device=device)
+
+
 def logits_stage(
     teacher: Network, student: Network, train: Batches, terms: LogitTerms, epochs: int
 ) -> list[Stage]:
@@ -43,16 +55,15 @@ def logits_stage(
         teacher: frozen, in evaluation mode.
         student: all of it is trained.
         train: the training images.
-        terms: (student's logits [B, C], teacher's logits [B, C], labels [B]) -> named terms.
+        terms: (student's logits [B, C], teacher's logits [B, C], the batch) -> named terms.
         epochs: of the stage.
     """
-    pairs = sorted(teacher.classes.overlap(student.classes).pairs, key=lambda pair: pair[1])
-    order = torch.tensor([here for here, _ in pairs], device=train.labels.device)
+    order = class_order(teacher, student, train.device)
 
     def loss(batch: Batch) -> dict[str, Tensor]:
         _, logits = student(batch.images)
         with torch.no_grad():
             teacher_logits = teacher.classify(embed(teacher, batch))
-        return terms(logits, teacher_logits[:, order], batch.labels)
+        return terms(logits, teacher_logits[:, order], batch)
 
     return [Stage("classifier", epochs, list(student.parameters()), loss, asks=teacher)]

@@ -1,9 +1,10 @@
 """Similarity-preserving knowledge distillation, for any classes.
 
-Tung, Mori: Similarity-Preserving Knowledge Distillation, 2019: cross-entropy + gamma times Equation 4, with
-gamma = 3000 as public re-implementations have it. The paper compares the last feature maps. So do we where
-the embeddings of both networks are the means of their last maps, as they are in all networks of ours; else
-we compare embeddings, and no network runs twice.
+Tung, Mori: Similarity-Preserving Knowledge Distillation, 2019: cross-entropy + gamma times Equation 4.
+gamma = 3000 is that of Tian, Krishnan, Isola 2020 for CIFAR-100 (HobbitLong/RepDistiller, whose authors had
+their re-implementation verified by the paper's first). The paper compares the last feature maps. So do we
+where the embeddings of both networks are the means of their last maps, as they are in all networks of ours;
+else we compare embeddings, and no network runs twice.
 """
 
 from dataclasses import dataclass

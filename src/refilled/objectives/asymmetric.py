@@ -24,7 +24,7 @@ def asymmetric_contrastive(
     negatives: int = 5,
     with_itself: bool = True,
 ) -> Tensor:
-    """Mean over the batch of: mean over the positives of D²/2, plus the sum over the negatives of (m - D)₊²/2.
+    """Mean over the batch of: mean of D²/2 over the positives + sum of (m - D)₊²/2 over the negatives.
 
     D is the distance of the student's embedding of the anchor from the teacher's of another image, both of
     length 1. Positives are the images of the anchor's class, negatives the nearest of other classes; an

@@ -88,7 +88,7 @@ def noise_contrast(scores: Tensor, log_z: Tensor, images: int) -> Tensor:
         return loss / max(len(scores), 1)
 
 
-def class_order(labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+def rows_by_class(labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """The images of a set, class by class: what :func:`draw_others` draws from.
 
     Args:
@@ -110,9 +110,9 @@ def draw_others(labels: Tensor, order: Tensor, first: Tensor, sizes: Tensor, cou
 
     Args:
         labels: int64 [B].
-        order: int64 [N], of :func:`class_order`.
-        first: int64 [C], of :func:`class_order`.
-        sizes: int64 [C], of :func:`class_order`; no class may hold all images.
+        order: int64 [N], of :func:`rows_by_class`.
+        first: int64 [C], of :func:`rows_by_class`.
+        sizes: int64 [C], of :func:`rows_by_class`; no class may hold all images.
         count: how many for each, K.
 
     Returns:

@@ -11,7 +11,7 @@ from refilled.objectives.precision import full_precision
 
 
 def variational_information(predicted: Tensor, variance: Tensor, teacher: Tensor) -> Tensor:
-    """Ahn et al., Equations 4 and 5: negative log-likelihood of the teacher's maps under a Gaussian.
+    """Ahn et al., Section 2: negative log-likelihood of the teacher's maps under a Gaussian.
 
         ((t - μ)² / σ² + log σ²) / 2
 

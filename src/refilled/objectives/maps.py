@@ -1,5 +1,7 @@
 """What the objectives over feature maps share: maps [B, C, H, W] of two networks, brought to one size."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,12 +27,17 @@ def same_size(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
         teacher: maps [B, C', H', W'].
     """
     check_maps(student, teacher)
-    height, width = (min(sides) for sides in zip(student.shape[2:], teacher.shape[2:]))
-    return averaged(student, height, width), averaged(teacher, height, width)
+    return averaged_down(student, teacher.shape[2:]), averaged_down(teacher, student.shape[2:])
 
 
-def averaged(maps: Tensor, height: int, width: int) -> Tensor:
-    """Maps [B, C, H, W] averaged down to [B, C, height, width]; H and W may be no multiples of these."""
+def averaged_down(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Maps [B, C, H, W] averaged over equal parts, so that they are no larger than ``size``.
+
+    Args:
+        maps: of any size; a side that is small enough stays as it is.
+        size: height and width, of which H and W need not be multiples.
+    """
+    height, width = (min(sides) for sides in zip(maps.shape[2:], size))
     if maps.shape[2:] == (height, width):
         return maps
     rows, columns = maps.shape[2] // height, maps.shape[3] // width

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.maps import check_maps
-from refilled.objectives.precision import full_precision
+from refilled.objectives.precision import double_precision, full_precision
 
 
 def partial_distance(student: Tensor, teacher: Tensor, margins: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def partial_distance(student: Tensor, teacher: Tensor, margins: Tensor) -> Tenso
     Args:
         student: responses before the activation [B, C, H, W]; the gradient goes here.
         teacher: the teacher's [B, C, H, W]; no gradient.
-        margins: [C], see :func:`negative_means`.
+        margins: [C], from :func:`negative_sums`.
 
     Returns:
         Scalar, the sum over a map, averaged over images; float64 for float64 maps, else float32.
@@ -35,17 +35,12 @@ def partial_distance(student: Tensor, teacher: Tensor, margins: Tensor) -> Tenso
         return torch.where(counts, student - target, 0.0).square().sum() / max(len(student), 1)
 
 
-class NegativeMeans:
-    """Heo et al., Equation 5: the margin of a channel is the mean of its negative responses.
+def negative_sums(maps: Tensor) -> Tensor:
+    """Sum and number of the negative responses of each channel: maps [B, C, H, W] to [2, C].
 
-    The authors' code takes it from the batch normalisation before the activation, as if responses were
-    normally distributed; here it is what the responses are, so that any network will do.
-
-    Args:
-        channels: C.
-        device: of the maps.
+    Added up over all images, their quotient is the mean of a channel's negative responses, which is Heo et
+    al.'s margin. The result is float64 (float32 on Apple GPUs), for sums over many images.
     """
-
-    def __init__(self, channels: int, device: torch.device):
-        self._total = torch.zeros(channels, dtype=torch.float32, device=device)
-        self._count = torch.zeros(channels, dtype=torch.float32, device=device)
+    maps = full_precision(maps.detach())
+    total, count = maps.clamp(max=0).sum(dim=(0, 2, 3)), (maps < 0).sum(dim=(0, 2, 3))
+    return torch.stack([double_precision(total), double_precision(count)])

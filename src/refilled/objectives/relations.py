@@ -2,7 +2,7 @@
 
 Park, Kim, Lu, Cho: Relational Knowledge Distillation, 2019 (distances and angles); Tung, Mori:
 Similarity-Preserving Knowledge Distillation, 2019. Embeddings are taken as they are, not l2-normalised:
-so do the first paper's experiments with students of relational distillation.
+so do the experiments of the first paper in metric learning.
 """
 
 import torch

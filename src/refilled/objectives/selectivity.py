@@ -12,7 +12,7 @@ from refilled.objectives.precision import full_precision
 
 
 def neuron_selectivity(student: Tensor, teacher: Tensor) -> Tensor:
-    """Huang and Wang, Section 4.2: squared maximum mean discrepancy of the channels, averaged over images.
+    """Huang and Wang, Section 4: squared maximum mean discrepancy of the channels, averaged over images.
 
     Each channel is a vector of its H W values, of length 1 (0 for a channel that is 0 everywhere); the kernel
     is the polynomial (x·y)², the paper's with d = 2 and c = 0. With it the discrepancy is the squared

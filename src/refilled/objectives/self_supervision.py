@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from refilled.objectives.checks import check_rows, check_same, check_temperature
-from refilled.objectives.precision import full_precision
+from refilled.objectives.precision import double_precision, full_precision
 from refilled.objectives.unit import unit_rows
 
 
@@ -88,8 +88,8 @@ def error_levels(scores: Tensor, labels: Tensor) -> Tensor:
 def _least_wrong(levels: Tensor, wrong_share: float) -> Tensor:
     """Which answers are kept: bool [M]; among equally wrong ones those of lower index first."""
     wrong = (levels > 0).sum()
-    # In float64: a share such as 0.7 of 10 must not be 6.
-    keep = len(levels) - wrong + (wrong.double() * wrong_share + 1e-9).floor().long()
+    # A hair more before it is rounded down: 0.7 of 10 must not be 6.
+    keep = len(levels) - wrong + (double_precision(wrong) * wrong_share + 1e-6).floor().long()
     rank = torch.empty_like(levels).scatter(
         0, levels.argsort(stable=True), torch.arange(len(levels), device=levels.device)
     )

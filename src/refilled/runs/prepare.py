@@ -13,13 +13,14 @@ from refilled.data import (
     Splits,
     channel_statistics,
     check_trainable,
-    load_set,
     open_data,
 )
+from refilled.data.source import Source, in_order
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.models import Network, load
 from refilled.models.native import is_native
+from refilled.runs.holding import choose_holding
 from refilled.runs.settings import DataSettings
 from refilled.training import TrainSettings
 
@@ -98,25 +99,40 @@ def load_images(
     train_settings: TrainSettings,
     device: torch.device,
     progress: Progress | None = None,
+    *,
+    cache_folder: Path | None = None,
 ) -> Prepared:
-    """Decode every part once and put it on the device."""
+    """Decode every part once, and put it on the device or, where it is too large, on disk.
+
+    Args:
+        splits: the data.
+        size: side of the images.
+        settings: of the data.
+        train_settings: seed and batch size of the training images.
+        device: where batches are wanted.
+        progress: called with (done, total) for each part.
+        cache_folder: for images that are streamed, where the settings name no folder; None: a temporary one.
+    """
     notes = [splits.note] if splits.note else []
-
-    def on_device(part: ImageSet, name: str) -> tuple[Tensor, Tensor]:
-        images, labels, skipped = load_set(part, size, progress)
-        if skipped:
-            notes.append(f"{skipped} {name} image{'s' * (skipped > 1)} could not be read and left out")
-        return images.to(device), labels.to(device)
-
     if len(splits.test) == 0:
         raise UserError(f"{splits.name} has no test images; what is learned could not be judged")
-    images, labels = on_device(splits.train, "training")
-    check_trainable(labels.cpu(), splits.classes, splits.name, "training image")
-    mean, std = channel_statistics(images)
     augment = splits.augment if settings.augment == "auto" else settings.augment
-    train = Batches(images, labels, train_settings.batch_of(len(labels)), augment, train_settings.seed)
-    val = Batches(*on_device(splits.val, "validation"), batch_size=512) if len(splits.val) else None
-    test = Batches(*on_device(splits.test, "test"), batch_size=512)
+    parts = [splits.train, splits.val, splits.test]
+    with choose_holding(splits.name, parts, size, settings, device, cache_folder) as holding:
+        notes += [holding.note] if holding.note else []
+
+        def hold(part: ImageSet, name: str) -> tuple[Source, Tensor]:
+            images, labels, skipped = holding.load(part, size, device, progress)
+            if skipped:
+                notes.append(f"{skipped} {name} image{'s' * (skipped > 1)} could not be read and left out")
+            return images, labels
+
+        images, labels = hold(splits.train, "training")
+        check_trainable(labels.cpu(), splits.classes, splits.name, "training image")
+        mean, std = channel_statistics(in_order(images))
+        train = Batches(images, labels, train_settings.batch_of(len(labels)), augment, train_settings.seed)
+        val = Batches(*hold(splits.val, "validation"), batch_size=512) if len(splits.val) else None
+        test = Batches(*hold(splits.test, "test"), batch_size=512)
     return Prepared(
         name=splits.name,
         classes=splits.classes,

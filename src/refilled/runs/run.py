@@ -1,6 +1,5 @@
 """One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +17,9 @@ from refilled.models import Network, save_network
 from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
 from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
-from refilled.runs.settings import sort_settings
+from refilled.runs.settings import sort_settings, what_settings
 from refilled.runs.shared import Shared
 from refilled.training import Reporter, Training, make_deterministic, pick_device, training
-
-_NOT_WHAT_BUT_HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
-"""Settings that may change when a run goes on: they decide where and how fast, not what comes out."""
 
 
 class Run:
@@ -63,11 +59,7 @@ class Run:
             "teacher": _describe(teacher) if chosen.needs_teacher else None,
             "student": _describe(student),
             "data": data.name if isinstance(data, Splits) else str(Path(data)),
-            "settings": {
-                "train": _what(self.settings),
-                "data": _what(data_settings),
-                "method": dataclasses.asdict(own_settings),
-            },
+            "settings": what_settings(self.settings, data_settings, own_settings),
         }
         self.plan = json.dumps(config, sort_keys=True)
         self.finished: Result | None = None
@@ -138,11 +130,6 @@ class Run:
             save_network(self.student, self.folder)
             write_json(self.folder / RESULT, result.to_json())
         return result
-
-
-def _what(settings: Any) -> dict[str, Any]:
-    """Settings that decide what comes out."""
-    return {k: v for k, v in dataclasses.asdict(settings).items() if k not in _NOT_WHAT_BUT_HOW}
 
 
 def _describe(model: str | Path | Network | None) -> str | None:

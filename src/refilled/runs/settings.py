@@ -5,11 +5,14 @@ import types
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from refilled.checks import check_number
+from refilled.checks import check_choices, check_number
 from refilled.data import AUGMENTATIONS
 from refilled.errors import UserError, unknown
 from refilled.methods import Method
 from refilled.training import TrainSettings
+
+_HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
+"""Settings that may change when a run goes on."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,15 @@ class DataSettings:
     of them once, which pays where it is slow (8 on a laptop). None: a new view every time."""
     skip_bad_images: bool = False
     """Leave out images that cannot be read, and say how many, instead of stopping."""
+    pixels: Literal["auto", "memory", "stream"] = "auto"
+    """Where decoded images are kept: in the device's memory, or on disk and read as they are needed; auto:
+    on disk where they would fill more than half of the free memory."""
+    cache: str | None = None
+    """Folder for decoded images, shared by runs, so that no file is decoded twice; none: cache in the run
+    folder, and only where images are streamed."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_number("shots", self.shots, least=2)
         check_number("views", self.views, least=1)
         check_number("val_fraction", self.val_fraction, least=0, below=1)
@@ -58,6 +68,15 @@ def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettin
         taken[place][name] = value
     train, data, own = (kind(**values) for kind, values in zip(kinds, taken))
     return train, data, own
+
+
+def what_settings(train: TrainSettings, data: DataSettings, own: Any) -> dict[str, dict[str, Any]]:
+    """The settings that decide what comes out, as plain data: not those that say where and how fast."""
+    groups = {"train": train, "data": data, "method": own}
+    return {
+        name: {k: v for k, v in dataclasses.asdict(group).items() if k not in _HOW}
+        for name, group in groups.items()
+    }
 
 
 def field_names(kind: type) -> list[str]:

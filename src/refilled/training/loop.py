@@ -91,6 +91,8 @@ def training(
         checkpoint = Checkpoint(path, plan)
         checkpoint.restore_student(student)
     position = checkpoint.position if checkpoint else Position()
+    if checkpoint is not None and (beside := stages[position.stage].beside) is not None:
+        checkpoint.restore_beside(beside)  # of a stage that is over too: the next may go on with it
     if resume:
         log.rewind(position.stage, position.epoch)
     began = time.monotonic() - position.seconds
@@ -107,8 +109,6 @@ def training(
         step = PlainStep(stage, settings.momentum, settings.weight_decay, autocast_dtype)
         if checkpoint is not None and done > 0:
             checkpoint.restore_optimizer(step.optimizer)
-            if stage.beside is not None:
-                checkpoint.restore_beside(stage.beside)
         asking = sum(other.epochs for other in stages[index:] if other.asks is stage.asks) - done
         epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
         every = settings.validate_every or max(1, stage.epochs // 10)

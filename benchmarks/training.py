@@ -1,0 +1,623 @@
+"""Speed of training and evaluation beside the loop that one would write first.
+
+    python benchmarks/training.py --device auto --compile --write results.json
+    python benchmarks/training.py --device cpu --teacher wrn-16-2 --students wrn-16-1 --images 1024 \\
+        --batch-size 128 --steps 4
+
+Each student goes through each stage (alone, and stages 1 and 2 of method ``refilled``) in several ways:
+
+- *user*: ``user_loop.py``: PIL images, DataLoader, float32, all tuples masked. TF32 as PyTorch has it.
+- *plain*: our step with ``step="plain"``: forward, backward, update, one kernel after the other.
+- *fast*: our default: on a GPU one captured graph; the teacher is looked up, as a run of 200 epochs would.
+- *fast, teacher in the step*: the same where the teacher is asked every time, as in a short run.
+- *compiled*: *fast* with a compiled loss (``--compile``).
+
+Images are random, 32 pixels wide, of 50 classes. All ways take turns in one process; a repeat is an epoch cut
+to ``--steps`` steps, with the shuffling and the start of the loader's workers in it. Numbers are medians ±
+half the range between the quartiles. *peak* is the memory of PyTorch's allocator beyond images, teacher and
+table, without what was needed to choose kernels; it is only measured on a GPU. *floor* is the share of the
+least possible time, see ``roofline.py``. What is paid once (capturing, compiling, asking the teacher about
+every view) has a table of its own and is in no other number. On a CPU images are seen in 8 views each, not in
+all 162: a step takes the same time, and to ask about all would take many minutes (``--views 0`` does).
+
+Further tables: several seeds in turns beside one alone, and evaluation beside a plain loop.
+"""
+
+import argparse
+import copy
+import dataclasses
+import gc
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import roofline
+import user_loop
+from our_loop import STAGES, OurLoop, make_stage
+from refilled.data import Batches
+from refilled.evaluation import predict
+from refilled.files import write_json
+from refilled.labels import LabelSpace
+from refilled.models import Network, load
+from refilled.runs.prepare import make_teacher, place
+from refilled.training import (
+    Reporter,
+    Teachers,
+    TrainSettings,
+    make_deterministic,
+    pick_device,
+    take_turns,
+)
+
+SIDE, CLASSES, LR = 32, 50, 0.01
+EPOCHS = 200  # of the run that is imagined around the measured steps: they decide what pays for itself
+VIEWS_ON_CPU = 8  # of 162: to ask about all of them takes as long as the rest of the benchmark ten times over
+WARM_UP = 3  # steps in which libraries choose their kernels
+IN_STEP = "fast, teacher in the step"
+WAYS = ("user", "plain", "fast", "compiled")
+TINY = {
+    "teacher": "wrn-10-1", "students": ["wrn-10-1"], "seeds_student": "wrn-10-1", "batch_size": 32,
+    "images": 128, "views": 4, "steps": 2, "repeats": 1, "seeds": 2, "workers": 0,
+}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def say(text: str) -> None:
+    """Print at once, so that a run that is cut short leaves what it had."""
+    print(text, flush=True)
+
+
+class Notes(Reporter):
+    """Says what the engine says, among the benchmark's own lines."""
+
+    def line(self, text: str) -> None:
+        """Print one line."""
+        say(f"  ({text})")
+
+
+# --- what all ways share ------------------------------------------------------------------------------
+
+
+def make_images(count: int) -> tuple[Tensor, Tensor]:
+    """Noise around a colour for each class, uint8 [N, 3, side, side], and labels int64 [N]."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % CLASSES
+    colours = torch.randint(0, 128, (CLASSES, 3, 1, 1), generator=generator)
+    noise = torch.randint(0, 128, (count, 3, SIDE, SIDE), generator=generator)
+    return (colours[labels] + noise).to(torch.uint8), labels
+
+
+@torch.no_grad()
+def settle(network: Network, images: Tensor) -> None:
+    """Give the batch norms of fresh weights the statistics of some images, as training would have."""
+    norms = [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
+    usual = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    network.train()(images.float() / 255)
+    for norm, momentum in zip(norms, usual):
+        norm.momentum = momentum
+
+
+class World:
+    """Images, teacher and all else that is made once."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.device = pick_device(options.device)
+        make_deterministic(False)  # cudnn.benchmark for all ways
+        self.classes = LabelSpace(str(label) for label in range(CLASSES))
+        images, labels = make_images(options.images)
+        self.images, self.labels = images.to(self.device), labels.to(self.device)
+        views = options.views or (
+            VIEWS_ON_CPU if options.views is None and self.device.type == "cpu" else None
+        )
+        self.batches = Batches(self.images, self.labels, options.batch_size, "crop-flip", views=views)
+        self.steps = min(options.steps, len(self.batches))
+        self.batch_size = self.batches.batch_size
+        teacher = self.network(options.teacher, 0)
+        settle(teacher, images[:256])
+        self.teacher = make_teacher(teacher, self.device)
+        self.autocast_dtype = TrainSettings().autocast_dtype(self.device)
+        self.teachers = Teachers(autocast_dtype=self.autocast_dtype)
+        self.looked_up = False
+        self.rates = roofline.measure_rates(self.device, options.tiny)
+
+    def network(self, spec: str, seed: int) -> Network:
+        """Fresh weights, not on the device yet."""
+        torch.manual_seed(seed)
+        return load(spec, self.classes, image_size=SIDE)
+
+    def our_loop(self, spec: str, stage: str, way: str, seed: int = 0) -> OurLoop:
+        """Our training of one student."""
+        settings = TrainSettings(
+            batch_size=self.batch_size,
+            step="plain" if way == "plain" else "auto",
+            compile=way == "compiled",
+            seed=seed,
+        )
+        student = place(self.network(spec, seed), self.device)
+        made = make_stage(stage, self.teacher, student, self.batches, EPOCHS)
+        asking = 1 if way == IN_STEP else EPOCHS
+        return OurLoop(
+            student, made, self.batches, settings, self.teachers, asking, self.steps, LR, Notes()
+        )  # fmt: skip
+
+    # What only the user's loop needs.
+
+    def pictures(self, augment: bool, most: int | None = None) -> user_loop.Pictures:
+        """The images as PIL has them."""
+        how = self.teacher.preprocess
+        return user_loop.Pictures(self.images[:most], self.labels[:most], how.mean, how.std, augment)
+
+    def loader(self, augment: bool, batch_size: int, most: int | None = None) -> DataLoader:
+        """A loader of augmented pictures for training, or of all as they are."""
+        steps = self.steps if augment else None
+        pictures = self.pictures(augment, most)
+        return user_loop.make_loader(pictures, batch_size, self.options.workers, self.device, steps)
+
+    @cached_property
+    def training_loader(self) -> DataLoader:
+        """One for all students and stages; its workers live on."""
+        return self.loader(True, self.batch_size)
+
+    @cached_property
+    def users_teacher(self) -> Network:
+        """The same weights in the usual layout of memory."""
+        return copy.deepcopy(self.teacher).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    @cached_property
+    def centres(self) -> Tensor:
+        """Class centres in the teacher's embedding."""
+        loader = self.loader(False, self.batch_size)
+        return user_loop.class_centres(self.users_teacher, loader, CLASSES, self.device)
+
+    def user_loop(self, spec: str, stage: str) -> user_loop.UserLoop:
+        """The user's training of one student."""
+        student = self.network(spec, 0).to(self.device)
+        parameters = list(student.parameters())
+        if stage == "alone":
+            loss = user_loop.alone_loss(student)
+        elif stage == "1":
+            loss = user_loop.embedding_loss(student, self.users_teacher)
+            parameters = student.backbone_parameters()
+        else:
+            loss = user_loop.classifier_loss(student, self.users_teacher, self.centres)
+        return user_loop.UserLoop(student, parameters, loss, self.training_loader, LR)
+
+
+# --- clock and memory ---------------------------------------------------------------------------------
+
+
+def clock(device: torch.device, work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of some work until the device is done with it, and what it returns."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    result = work()
+    wait()
+    return time.perf_counter() - start, result
+
+
+def allocated(device: torch.device) -> int:
+    """Bytes in use on a GPU; 0 elsewhere."""
+    return torch.cuda.memory_allocated() if device.type == "cuda" else 0
+
+
+def attempt(what: str, work: Callable[[], Any]) -> Any:
+    """What ``work`` returns, or None and a line with the reason: one way that fails does not stop others."""
+    try:
+        return work()
+    except Exception as problem:
+        first = next((line for line in str(problem).splitlines() if line.strip()), "")
+        say(f"{what}: LEFT OUT, {type(problem).__name__}: {first[:200]}")
+        return None
+
+
+def free(world: World) -> None:
+    """Give back what the last student held, compiled code included."""
+    if "compiled" in world.options.ways:  # the compiler takes seconds to import
+        torch.compiler.reset()
+    gc.collect()
+    if world.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def alternate(
+    device: torch.device, works: dict[str, Callable[[], Any]], repeats: int, label: str = ""
+) -> dict[str, list[float]]:
+    """Seconds of each repeat of each work, one after the other, again and again; without those that fail."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name in list(seconds):
+            found = attempt(f"{label}{name}", lambda name=name: clock(device, works[name]))
+            if found is None:
+                del seconds[name]
+            else:
+                seconds[name].append(found[0])
+    return seconds
+
+
+def spread(values: list[float]) -> float:
+    """Half the range between the quartiles."""
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / 2
+
+
+# --- training -----------------------------------------------------------------------------------------
+
+
+def ask_about_every_view(world: World) -> Row:
+    """Fill the table of the teacher's answers, if a long run would."""
+    seen: list[int] = []
+    views, images = world.batches.views, len(world.labels)
+    say(f"asking the teacher about {views} views of {images} images")
+    seconds, _ = clock(
+        world.device,
+        lambda: world.teachers.answers(
+            world.teacher, world.batches, EPOCHS, lambda done, total: seen.append(done)
+        ),
+    )
+    world.looked_up = bool(seen)
+    if not seen:
+        say("the table is not made: too many views, or too little memory")
+        return {"seconds": seconds, "views": 0, "bytes": 0}
+    width = torch.finfo(world.autocast_dtype or torch.float32).bits // 8
+    size = images * (views or 0) * world.teacher.dim * width
+    say(f"asked about {views} views in {seconds:.1f} s; the table has {size / 2**20:,.1f} MB")
+    return {"seconds": seconds, "views": views, "bytes": size}
+
+
+def ways_of(stage: str, world: World) -> list[str]:
+    """The ways that differ in a stage."""
+    ways = list(world.options.ways)
+    if "fast" in ways and stage != "alone" and world.looked_up:
+        ways.insert(ways.index("fast") + 1, IN_STEP)
+    return ways
+
+
+def set_up(world: World, spec: str, stage: str, way: str) -> tuple[Any, Row]:
+    """A loop that has run once, with what that cost.
+
+    Ours is built twice: the first time libraries choose their kernels and the compiler works, so that the
+    second is the time and the memory of the capture alone.
+    """
+    before, costs = allocated(world.device), {"first_build": 0.0, "build": 0.0, "captured": False}
+    if way == "user":
+        loop: Any = world.user_loop(spec, stage)
+    else:
+        loop = world.our_loop(spec, stage, way)
+        costs["first_build"] = loop.build()
+    if world.device.type == "cuda":
+        loop.run(WARM_UP)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    if way != "user":
+        costs["build"], costs["captured"] = loop.build(), loop.captured
+    costs["loss"] = float(loop.run())
+    if world.device.type == "cuda":
+        costs["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+    return loop, costs
+
+
+def measure_stage(world: World, spec: str, stage: str) -> list[Row]:
+    """All ways through one stage of one student."""
+    label = f"{spec}, {stage_name(stage)}, "
+    loops: dict[str, Any] = {}
+    costs: dict[str, Row] = {}
+    for way in ways_of(stage, world):
+        made = attempt(f"{label}{way}", lambda way=way: set_up(world, spec, stage, way))
+        if made is not None:
+            loops[way], costs[way] = made
+    works = {way: loop.run for way, loop in loops.items()}
+    seconds = alternate(world.device, works, world.options.repeats, label)
+    rows = [describe(world, spec, stage, way, seconds[way], costs[way]) for way in seconds]
+    of_user = next((row["step_seconds"] for row in rows if row["way"] == "user"), None)
+    for row in rows:
+        row["ratio"] = of_user / row["step_seconds"] if of_user else None
+        say(in_words(row))
+    return rows
+
+
+def describe(world: World, spec: str, stage: str, way: str, seconds: list[float], costs: Row) -> Row:
+    """A measurement with all that follows from it."""
+    rates = [world.steps * world.batch_size / each for each in seconds]
+    step = statistics.median(seconds) / world.steps
+    looked_up = way in ("fast", "compiled") and world.looked_up
+    asked = stage != "alone" and not looked_up
+    operations, moved = step_demands(world, spec, asked)
+    return {
+        "student": spec,
+        "stage": stage,
+        "way": way,
+        "seconds": seconds,
+        "images_per_second": statistics.median(rates),
+        "spread": spread(rates),
+        "step_seconds": step,
+        "teacher_in_step": asked,
+        "operations": operations,
+        "bytes": moved,
+        "floor": roofline.floor_seconds(operations, moved, world.rates) / step,
+        **costs,
+    }
+
+
+def step_demands(world: World, spec: str, asked: bool) -> tuple[float, float]:
+    """Operations and bytes of a step, at the precision that we train with."""
+    width = torch.finfo(world.autocast_dtype or torch.float32).bits // 8
+    teacher = counts(world.options.teacher) if asked else None
+    return roofline.demands(counts(spec), teacher, world.batch_size, width)
+
+
+@cache
+def counts(spec: str) -> roofline.Counts:
+    """What a network's forward pass is made of."""
+    return roofline.count(load(spec, CLASSES, image_size=SIDE), SIDE)
+
+
+def stage_name(stage: str) -> str:
+    """``alone``, or ``stage 1``."""
+    return stage if stage == "alone" else f"stage {stage}"
+
+
+def in_words(row: Row) -> str:
+    """A measurement in one line."""
+    ratio = f", {row['ratio']:.2f}x the user's loop" if row["ratio"] else ""
+    return (
+        f"{row['student']}, {stage_name(row['stage'])}, {row['way']}: {row['images_per_second']:,.0f} "
+        f"± {row['spread']:,.0f} images/s, {row['step_seconds'] * 1e3:.2f} ms a step{ratio}"
+    )
+
+
+# --- seeds in turns, evaluation -----------------------------------------------------------------------
+
+
+def measure_together(world: World, stage: str) -> Row:
+    """One student alone beside several of them in turns, each with a seed of its own."""
+    options, loops = world.options, []
+    for seed in range(options.seeds):
+        loop = world.our_loop(options.seeds_student, stage, "fast", seed)
+        loop.build()
+        loop.run()
+        loops.append(loop)
+    works = {
+        "one": lambda: take_turns([loops[0].turns()], 1),
+        "all": lambda: take_turns([loop.turns() for loop in loops], len(loops)),
+    }
+    seconds = alternate(world.device, works, options.repeats, f"seeds together, {stage_name(stage)}, ")
+    one, together = (statistics.median(seconds[name]) / world.steps for name in ("one", "all"))
+    row = {"student": options.seeds_student, "stage": stage, "seeds": options.seeds, "seconds": seconds}
+    row |= {"one_step": one, "all_step": together, "ratio": together / one}
+    say(
+        f"{options.seeds} seeds together, {options.seeds_student}, {stage_name(stage)}: "
+        f"{together * 1e3:.2f} ms for a step of each, {row['ratio']:.2f}x that of one"
+    )
+    return row
+
+
+def measure_evaluation(world: World, spec: str) -> list[Row]:
+    """Our prediction beside a plain loop."""
+    images = min(10_000, len(world.labels))
+    held = Batches(world.images[:images], world.labels[:images], 512)
+    ours, plain = place(world.network(spec, 0), world.device), world.network(spec, 0).to(world.device)
+    loader = world.loader(False, 512, images)
+    works = {
+        "user": lambda: user_loop.accuracy(plain, loader),
+        "ours": lambda: predict(ours, held, autocast_dtype=world.autocast_dtype),
+    }
+    alternate(world.device, works, 1, "evaluation, ")
+    rows = []
+    for way, seconds in alternate(world.device, works, world.options.repeats, "evaluation, ").items():
+        rates = [images / each for each in seconds]
+        rows.append({"student": spec, "way": way, "images": images, "seconds": seconds})
+        rows[-1] |= {"images_per_second": statistics.median(rates), "spread": spread(rates)}
+        say(
+            f"evaluation, {spec}, {way}: {statistics.median(rates):,.0f} ± {spread(rates):,.0f} images/s "
+            f"({images} images)"
+        )
+    return rows
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def print_table(heads: list[str], rows: list[list[str]]) -> None:
+    """Markdown; nothing where there is nothing to show."""
+    if rows:
+        lines = [heads, ["---"] * len(heads), *rows]
+        say("\n" + "\n".join(f"| {' | '.join(cells)} |" for cells in lines))
+
+
+def print_training(rows: list[Row]) -> None:
+    """Speed, memory, and share of the floor."""
+    heads = ["student", "stage", "way", "images/s", "ms a step", "faster", "peak MB", "floor"]
+    cells = [
+        [
+            row["student"],
+            row["stage"],
+            row["way"],
+            f"{row['images_per_second']:,.0f} ± {row['spread']:,.0f}",
+            f"{row['step_seconds'] * 1e3:.2f}",
+            f"{row['ratio']:.2f}x" if row["ratio"] else "-",
+            f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else "-",
+            f"{row['floor']:.1%}",
+        ]
+        for row in rows
+    ]
+    print_table(heads, cells)
+
+
+def print_costs(rows: list[Row]) -> None:
+    """What is paid once."""
+    heads = ["student", "stage", "way", "s to compile and to choose kernels", "s to build", "graph"]
+    cells = [
+        [
+            row["student"],
+            row["stage"],
+            row["way"],
+            f"{max(0.0, row['first_build'] - row['build']):.1f}",
+            f"{row['build']:.2f}",
+            "yes" if row["captured"] else "no",
+        ]
+        for row in rows
+        if row["way"] not in ("user", "plain")
+    ]
+    print_table(heads, cells)
+
+
+def print_rest(together: list[Row], evaluation: list[Row]) -> None:
+    """Seeds in turns, and evaluation."""
+    print_table(
+        ["student", "stage", "ms a step, one", "ms a step of each, together", "seeds", "times one", "gain"],
+        [
+            [
+                row["student"],
+                row["stage"],
+                f"{row['one_step'] * 1e3:.2f}",
+                f"{row['all_step'] * 1e3:.2f}",
+                str(row["seeds"]),
+                f"{row['ratio']:.2f}",
+                f"{row['seeds'] / row['ratio']:.2f}x",
+            ]
+            for row in together
+        ],
+    )
+    print_table(
+        ["student", "evaluation", "images", "images/s"],
+        [
+            [
+                row["student"],
+                row["way"],
+                str(row["images"]),
+                f"{row['images_per_second']:,.0f} ± {row['spread']:,.0f}",
+            ]
+            for row in evaluation
+        ],
+    )
+
+
+def heading(world: World) -> Row:
+    """Where and what: device, versions, settings."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+        )
+        commit = found.stdout.strip() or "unknown"
+    except OSError:
+        commit = "unknown"
+    on_gpu = world.device.type == "cuda"
+    threads = f"{platform.processor() or platform.machine()} cpu, {torch.get_num_threads()} threads"
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else threads,
+        "torch": torch.__version__,
+        "commit": commit,
+        "options": {name: str(v) if name == "write" else v for name, v in vars(world.options).items()},
+        "steps": world.steps,
+        "rates": dataclasses.asdict(world.rates),
+    }
+
+
+def print_heading(found: Row, world: World) -> None:
+    """The same in a few lines."""
+    options, rates = world.options, world.rates
+    say(f"{found['device']}, torch {found['torch']}, commit {found['commit']}")
+    say(
+        f"teacher {options.teacher}, {options.images} images, batches of {world.batch_size}, "
+        f"{options.repeats} repeats of {world.steps} steps, {options.workers} workers for the user's loop"
+    )
+    say(f"product of matrices {rates.operations / 1e12:.2f} Tflop/s, copy {rates.bytes / 1e9:,.0f} GB/s")
+
+
+# --- all of it ----------------------------------------------------------------------------------------
+
+
+def measure_all(world: World, found: Row, save: Callable[[], None]) -> None:
+    """Everything that was asked for, saved after each part."""
+    options = world.options
+    if {"fast", "compiled"} & {*options.ways} and {"1", "2"} & {*options.stages}:
+        found["asking"] = attempt("asking", lambda: ask_about_every_view(world))
+    for spec in options.students:
+        for stage in options.stages:
+            rows = attempt(f"{spec}, {stage_name(stage)}", lambda s=spec, t=stage: measure_stage(world, s, t))
+            found["training"] += rows or []
+            free(world)
+            save()
+    for stage in options.stages if options.seeds > 1 else []:
+        row = attempt(
+            f"seeds together, {stage_name(stage)}", lambda stage=stage: measure_together(world, stage)
+        )
+        found["together"] += [row] if row else []
+        free(world)
+        save()
+    found["evaluation"] = attempt("evaluation", lambda: measure_evaluation(world, options.students[0])) or []
+    save()
+
+
+def parse() -> argparse.Namespace:
+    """Options; ``--tiny`` has other defaults."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--teacher", default="wrn-40-2")
+    parser.add_argument("--students", nargs="+", default=["wrn-40-2", "wrn-16-2", "wrn-16-1"])
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["user", "plain", "fast"])
+    parser.add_argument("--compile", action="store_true", help="also the way compiled")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--images", type=int, default=25_000)
+    parser.add_argument(
+        "--views", type=int, help=f"see each image in this many only; 0: all 162 (on a CPU {VIEWS_ON_CPU})"
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60, help="of a repeat, an epoch at most")
+    parser.add_argument("--seeds", type=int, default=3, help="trained together; 1: leave that out")
+    parser.add_argument("--seeds-student", default="wrn-16-2")
+    parser.add_argument("--workers", type=int, default=user_loop.usual_workers(), help="of the user's loader")
+    parser.add_argument("--write", type=Path, help="JSON file for all repeats")
+    parser.add_argument("--tiny", action="store_true", help="a few seconds, to see that it runs")
+    if parser.parse_args().tiny:
+        parser.set_defaults(**TINY)
+    options = parser.parse_args()
+    if options.compile and "compiled" not in options.ways:
+        options.ways.append("compiled")
+    return options
+
+
+def main() -> None:
+    """Measure, then print the tables."""
+    options = parse()
+    world = World(options)
+    found: Row = {**heading(world), "asking": None, "training": [], "together": [], "evaluation": []}
+    print_heading(found, world)
+
+    def save() -> None:
+        if options.write is not None:
+            write_json(options.write, found)
+
+    measure_all(world, found, save)
+    print_training(found["training"])
+    print_costs(found["training"])
+    if found["asking"]:
+        asked = found["asking"]
+        say(
+            f"\nasking the teacher about {asked['views']} views of each image: {asked['seconds']:.1f} s, "
+            f"a table of {asked['bytes'] / 2**20:,.1f} MB"
+        )
+    print_rest(found["together"], found["evaluation"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
+
+from refilled.errors import unknown
+from refilled.suite import cifar100, cub, sweeps
+from refilled.suite.cell import Cell, TeacherCell
+from refilled.suite.ledger import Ledger
+from refilled.suite.places import Places
+from refilled.suite.render import render
+from refilled.suite.run import Bench
+from refilled.suite.table import Point, Table
+from refilled.suite.tiny import cells_of, tiny_cell
+
+TABLES: dict[str, Table] = {table.name: table for table in (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES)}
+
+
+def get_table(name: str) -> Table:
+    """The table of that name; an unknown name is refused with the nearest known one."""
+    if name not in TABLES:
+        raise unknown("table", name, TABLES)
+    return TABLES[name]
+
+
+__all__ = [
+    "TABLES",
+    "Bench",
+    "Cell",
+    "Ledger",
+    "Places",
+    "Point",
+    "Table",
+    "TeacherCell",
+    "cells_of",
+    "get_table",
+    "render",
+    "tiny_cell",
+]

@@ -1,0 +1,87 @@
+"""A table of the paper as data: its axes, what a cell of it is, and the published numbers."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from refilled.errors import UserError, unknown
+from refilled.suite.cell import Cell
+
+Point = Mapping[str, Any]
+"""A place in a table: a value for each of its axes."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One experiment.
+
+    Args:
+        name: what ``refilled bench`` takes.
+        title: one line.
+        source: where in the paper it comes from.
+        axes: names and values; each combination is a cell. The last two are the rows and columns of the
+            rendered table, the others make one table each.
+        cell: from a point to the cell with seed 0; None where the combination makes no sense.
+        published: (point -> accuracy in percent, or None) the paper's numbers.
+        measure: which measured number is shown: ``test_accuracy``, ``ncm`` …
+        alone: from a point to the cell of the student alone at equal epochs; None: there is none.
+        note: a paragraph under the rendered table.
+    """
+
+    name: str
+    title: str
+    source: str
+    axes: Mapping[str, tuple[Any, ...]]
+    cell: Callable[[Point], Cell | None]
+    published: Callable[[Point], float | None]
+    measure: str = "test_accuracy"
+    alone: Callable[[Point], Cell | None] | None = None
+    note: str = ""
+
+    @property
+    def row(self) -> str:
+        """The axis of the rows."""
+        return list(self.axes)[-2]
+
+    @property
+    def column(self) -> str:
+        """The axis of the columns."""
+        return list(self.axes)[-1]
+
+    def chosen(self, where: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        """The axes, cut to the values that were asked for; what is not there is refused by its near names."""
+        axes = dict(self.axes)
+        for axis, wanted in where.items():
+            if axis not in axes:
+                raise UserError(f"table {self.name} has no axis {axis!r}; it has {', '.join(axes)}")
+            known = {str(value): value for value in axes[axis]}
+            for value in wanted:
+                if str(value) not in known:
+                    raise unknown(axis, str(value), tuple(known))
+            axes[axis] = tuple(value for value in axes[axis] if str(value) in {str(w) for w in wanted})
+        return axes
+
+    def where(
+        self, named: Mapping[str, tuple[Any, ...]], assignments: tuple[str, ...] = ()
+    ) -> dict[str, tuple[Any, ...]]:
+        """What a person asked for, by axis: ``named`` ones that are not empty, and ``AXIS=VALUE`` each.
+
+        All of it is looked at: an axis that the table does not have is refused, and so is a value.
+        """
+        wanted: dict[str, tuple[Any, ...]] = {axis: values for axis, values in named.items() if values}
+        for assignment in assignments:
+            axis, equals, value = assignment.partition("=")
+            if not equals:
+                raise UserError(f"--where takes AXIS=VALUE, not {assignment!r}")
+            wanted[axis] = (*wanted.get(axis, ()), value)
+        self.chosen(wanted)
+        return wanted
+
+    def points(self, where: Mapping[str, tuple[Any, ...]] | None = None) -> Iterator[Point]:
+        """All points, or those with the values asked for, that have a cell."""
+        axes = self.chosen(where or {})
+        for values in itertools.product(*axes.values()):
+            point = dict(zip(axes, values))
+            if self.cell(point) is not None:
+                yield point

@@ -1,0 +1,66 @@
+import pytest
+
+from refilled.errors import UserError
+from refilled.suite import TABLES, Bench, Ledger, Places, cells_of, get_table, render
+
+
+def bench(tmp_path, said=None) -> Bench:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    return Bench(ledger, Places(None, tmp_path), "cpu", (said if said is not None else []).append)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_runs_tiny(tmp_path, name):
+    """A cell of every row, in one column."""
+    table = get_table(name)
+    axes = dict(table.axes)
+    first = {axis: (str(values[0]),) for axis, values in axes.items() if axis not in (table.row, "data")}
+    cells = cells_of(table, first, seeds=1, tiny=True)
+    runner = bench(tmp_path)
+    runner.run(cells)
+    assert all(runner.ledger.has(cell) for cell in cells)
+    assert "Accuracy" in render(table, runner.ledger, 1, tiny=True)
+
+
+def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_path):
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student", "refilled")})
+    cells = cells_of(table, where, seeds=2, tiny=True)
+    said = []
+    bench(tmp_path, said).run(cells[:3])
+    assert sum(line.startswith("[") for line in said) == 3
+    again = []
+    bench(tmp_path, again).run(cells)
+    assert sum(line.startswith("[") for line in again) == 1
+    assert not any(line.startswith("teacher") for line in again)
+    third = []
+    bench(tmp_path, third).run(cells)
+    assert third == []
+    text = render(table, Ledger(tmp_path / "ledger.jsonl"), 2, tiny=True)
+    assert "±" in text
+    assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
+
+
+def test_one_by_one_or_in_turns_makes_no_difference(tmp_path):
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student", "refilled")})
+    cells = cells_of(table, where, seeds=2, tiny=True)
+    found = []
+    for at_once in (1, 3):
+        ledger = Ledger(tmp_path / f"{at_once}.jsonl")
+        Bench(ledger, Places(None, tmp_path), "cpu", [].append, at_once).run(cells)
+        found.append([record["test_accuracy"] for record in ledger.find(cells)])
+    assert found[0] == found[1]
+
+
+def test_without_data_it_says_where_to_put_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("REFILLED_DATA", raising=False)
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student",)})
+    with pytest.raises(UserError, match="Give --data DIR"):
+        bench(tmp_path).run(cells_of(table, where, 1))
+
+
+def test_a_table_without_numbers_says_so(tmp_path):
+    text = render(get_table("lambda"), Ledger(tmp_path / "none.jsonl"))
+    assert "Nothing has been measured yet" in text

@@ -1,0 +1,92 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from refilled.errors import UserError
+from refilled.suite import Cell, Ledger, TeacherCell
+from refilled.suite.cell import pairs
+
+CPU = torch.device("cpu")
+TEACHER = TeacherCell("wrn-10-1", "digits", "0:5", settings=pairs(epochs=2))
+
+
+def cell(seed: int = 0, method: str = "refilled", **settings) -> Cell:
+    return Cell(
+        "digits", "convnet-1", method, TEACHER, "2:7", seed=seed, settings=pairs(epochs=4, **settings)
+    )
+
+
+def measured(accuracy: float = 0.5) -> dict:
+    return {"test_accuracy": accuracy, "epochs": 4, "seconds": 1.0}
+
+
+def test_a_key_is_the_trainings_own():
+    same = Cell("digits", "convnet-1", "refilled", TEACHER, "2:7", settings=(("epochs", 4),))
+    assert cell().key == same.key == cell(strength=2.0).key  # 2 is the default
+    others = [
+        cell(seed=1), cell(method="refilled-lkd"), cell(strength=3.0), cell(lr=0.05),
+        Cell("digits", "convnet-1", "refilled", TeacherCell("wrn-10-2", "digits"), "2:7"),
+    ]  # fmt: skip
+    assert len({other.key for other in [*others, cell()]}) == 6
+    assert cell(compile=True, device="cpu").key == cell().key  # how, not what
+
+
+def test_records_come_back(tmp_path):
+    path = tmp_path / "deep" / "ledger.jsonl"
+    ledger = Ledger(path)
+    assert not ledger.has(cell())
+    ledger.append(cell(), measured(), CPU)
+    ledger.append(cell(1), measured(0.75), CPU)
+    assert ledger.has(cell())
+    again = Ledger(path)
+    assert again.has(cell(1))
+    assert not again.has(cell(2))
+    assert [r["test_accuracy"] for r in again.find(map(cell, (1, 2, 0)))] == [0.75, 0.5]
+    record = again.records[0]
+    assert record["cell"]["settings"]["method"]["strength"] == 2.0
+    assert {"device", "commit", "versions", "time", "epochs", "seconds", "key"} <= record.keys()
+    assert json.loads(path.read_text().splitlines()[1])["key"] == cell(1).key
+
+
+def test_broken_lines_are_named_and_kept(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append(cell(), measured(), CPU)
+    with open(path, "a") as file:
+        file.write('{"key": "abc"}\nnot json at all\n{"key": "cut sho')
+    before = path.read_bytes()
+    ledger = Ledger(path)
+    assert [broken.line for broken in ledger.broken] == [2, 3, 4]
+    assert "line 3 is no record" in ledger.notes()[1]
+    ledger.append(cell(1), measured(), CPU)
+    assert path.read_bytes().startswith(before)
+    again = Ledger(path)
+    assert again.has(cell())
+    assert again.has(cell(1))
+    assert len(again.broken) == 3
+
+
+def test_a_folder_is_no_ledger(tmp_path):
+    with pytest.raises(UserError, match="is a folder"):
+        Ledger(tmp_path)
+
+
+def test_two_processes_may_append_at_once(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    code = f"""
+import sys, torch
+from pathlib import Path
+from refilled.suite import Cell, Ledger
+start = int(sys.argv[1])
+ledger = Ledger(Path({str(path)!r}))
+for seed in range(start, start + 40):
+    ledger.append(Cell("digits", "convnet-1", "student", seed=seed),
+                  {{"test_accuracy": 0.5, "padding": "x" * 5000}}, torch.device("cpu"))
+"""
+    both = [subprocess.Popen([sys.executable, "-c", code, str(start)]) for start in (0, 1000)]
+    assert [process.wait() for process in both] == [0, 0]
+    ledger = Ledger(path)
+    assert len(ledger.records) == 80
+    assert ledger.broken == []

@@ -1,0 +1,86 @@
+import pytest
+
+from refilled.errors import UserError
+from refilled.methods import METHODS
+from refilled.suite import TABLES, cells_of, get_table, tiny_cell
+from refilled.suite.baselines import TEACHER_BASELINES
+from refilled.suite.rows import HALF
+
+WANTED = {
+    "cifar100-gkd", "cub-gkd", "reweighting", "one-stage", "weaker-teacher", "other-family", "cub-to-dogs",
+    "cifar100-standard", "cub-standard", "cross-family", "kd-against-lkd", "ncm-after-stage-1", "k-hat",
+    "lambda", "shots",
+}  # fmt: skip
+
+
+def test_all_tables_of_the_paper_are_there():
+    assert set(TABLES) >= WANTED
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_cell_is_a_training_that_exists(table):
+    points = list(table.points())
+    assert points
+    for point in points:
+        cell = table.cell(point)
+        assert cell.method in {*METHODS, *TEACHER_BASELINES}
+        assert len(cell.key) == 16
+        published = table.published(point)
+        assert published is None or 20 < published < 100
+        if table.alone is not None:
+            alone = table.alone(point)
+            assert alone.method == "student"
+            epochs = dict(cell.settings).get("epochs")
+            fair = (
+                cell.method in TEACHER_BASELINES or cell.method == "fine-tune" or point.get("method") == HALF
+            )
+            assert point.get("method") in unlike or epochs == dict(alone.settings)["epochs"]
+        small = tiny_cell(cell)
+        assert small.data == "digits"
+        assert small.method == cell.method
+
+
+def test_published_numbers_are_where_they_belong():
+    table = get_table("cifar100-gkd")
+    at = {"student": "wrn-16-2", "overlap": 60}
+    assert table.published(at | {"method": "refilled"}) == 76.66
+    assert table.published(at | {"method": HALF}) == 76.37
+    assert table.published(at | {"method": "student"}) is None  # theirs has half of those epochs
+    assert table.published({"student": "wrn-40-2", "overlap": 60, "method": "fine-tune"}) == 71.13
+    assert get_table("k-hat").published({"overlap": 50, "max_impostors": None}) == 30.27
+
+
+def test_windows_overlap_as_they_say():
+    table = get_table("cifar100-gkd")
+    for overlap, classes in ((0, "50:100"), (60, "20:70"), (100, "0:50")):
+        point = {"student": "wrn-16-2", "overlap": overlap, "method": "refilled"}
+        assert table.cell(point).classes == classes
+
+
+def test_a_part_of_a_table():
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled", "rkd")})
+    cells = cells_of(table, where, seeds=3)
+    assert len(cells) == 6
+    assert {cell.seed for cell in cells} == {0, 1, 2}
+    assert len(cells_of(get_table("lambda"), get_table("lambda").where({}, ("strength=2.0",)), 1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "assignments", "message"),
+    [
+        ({"overlap": (61,)}, (), r"unknown overlap '61'; did you mean '60'"),
+        ({"student": ("wrn-16-3",)}, (), "unknown student 'wrn-16-3'"),
+        ({"shots": (5,)}, (), "table cifar100-gkd has no axis 'shots'; it has student, method, overlap"),
+        ({}, ("strength",), "--where takes AXIS=VALUE"),
+        ({"method": ("refiled",)}, (), "did you mean 'refilled'"),
+    ],
+)
+def test_what_a_table_does_not_have_is_refused(named, assignments, message):
+    with pytest.raises(UserError, match=message):
+        get_table("cifar100-gkd").where(named, assignments)
+
+
+def test_an_unknown_table():
+    with pytest.raises(UserError, match="unknown table 'cifar-gkd'; did you mean 'cifar100-gkd'"):
+        get_table("cifar-gkd")
