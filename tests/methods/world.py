@@ -21,6 +21,7 @@ TWO_STAGES = (
     "seed-supervised",
 )  # fmt: skip
 TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
+FEATURE_METHODS = ("fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian")
 POSTERIORS = ("dot", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
 

@@ -109,6 +109,41 @@ class TestContract:
             assert torch.equal(logits, network.classify(embeddings))
             assert torch.equal(embeddings, network.features(pixels)[-1].mean(dim=(2, 3)))
 
+    def test_maps_and_embeddings_in_one_pass(self, spec, side, dim, maps):
+        network = load(spec, 3, image_size=side).eval()
+        pixels = torch.rand(2, 3, side, side)
+        with torch.no_grad():
+            features, embeddings = network.features_and_embedding(pixels)
+            assert torch.equal(embeddings, network.embed(pixels))
+            assert all(torch.equal(a, b) for a, b in zip(features, network.features(pixels)))
+
+    def test_maps_before_their_activation(self, spec, side, dim, maps):
+        """A wide ResNet's groups end before an activation that is the next group's; the others' with one."""
+        network = load(spec, 3, image_size=side).eval()
+        for layer in network.modules():
+            if isinstance(layer, torch.nn.BatchNorm2d):
+                torch.nn.init.normal_(layer.bias)
+        pixels = torch.rand(2, 3, side, side)
+        with torch.no_grad():
+            responses, embeddings = network.responses_and_embedding(pixels)
+            features = network.features(pixels)
+            assert torch.allclose(embeddings, network.embed(pixels), atol=1e-6)
+        assert [response.shape for response in responses] == [feature.shape for feature in features]
+        assert all(response.min() < 0 < response.max() for response in responses)
+        ends_with_activation = slice(-1, None) if spec.startswith("wrn") else slice(None)
+        for response, feature in list(zip(responses, features))[ends_with_activation]:
+            assert torch.allclose(network.activation(response), feature, atol=1e-6)
+
+    def test_both_kinds_of_maps_move_the_statistics_once(self, spec, side, dim, maps):
+        pixels = torch.rand(2, 3, side, side)
+        states = []
+        for look in ("features", "responses_and_embedding"):
+            torch.manual_seed(0)
+            network = load(spec, 3, image_size=side)
+            getattr(network, look)(pixels)
+            states.append(network.state_dict())
+        assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])
+
     def test_gradient_reaches_every_parameter(self, spec, side, dim, maps):
         network = load(spec, 3, image_size=side)
         assert network.training

@@ -107,6 +107,9 @@ def test_gradients_flow_to_the_whole_student(tmp_path, kind):
 def test_features_are_maps_or_an_error(tmp_path):
     maps = load(write(make("resnet"), tmp_path / "resnet")).features(torch.rand(2, 3, 32, 32))
     assert [map_.shape[1] for map_ in maps] == [8, 8, 16]
+    network, pixels = load(f"hf:{tmp_path / 'resnet'}"), torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(network.features_and_embedding(pixels)[1], network.embed(pixels), atol=1e-6)
     with pytest.raises(ValueError, match="has no feature maps"):
         load(write(make("vit"), tmp_path / "vit")).features(torch.rand(2, 3, 32, 32))
 

@@ -73,6 +73,22 @@ def test_features_of_a_convolutional_model():
     assert maps[-1].shape[-1] < maps[0].shape[-1]
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext", "test_efficientnet"])
+def test_maps_and_embeddings_in_one_pass(name):
+    network = load(f"timm:{name}@random", 3).eval()
+    pixels = torch.rand(2, 3, 160, 160)
+    with torch.no_grad():
+        maps, embeddings = network.features_and_embedding(pixels)
+        assert torch.allclose(embeddings, network.embed(pixels), atol=1e-5)
+        assert all(torch.equal(a, b) for a, b in zip(maps, network.features(pixels)))
+    assert all(map_.ndim == 4 for map_ in maps)
+
+
+def test_maps_before_their_activation_are_refused():
+    with pytest.raises(ValueError, match="test_resnet@random does not tell its feature maps before"):
+        load("timm:test_resnet@random", 3).responses_and_embedding(torch.rand(1, 3, 160, 160))
+
+
 def test_features_that_timm_cannot_give_are_refused():
     with pytest.raises(ValueError, match="has no feature maps"):
         load("timm:test_nfnet@random", 3).features(torch.rand(1, 3, 160, 160))

@@ -51,6 +51,20 @@ def test_records_come_back(tmp_path):
     assert json.loads(path.read_text().splitlines()[1])["key"] == cell(1).key
 
 
+def test_a_setting_that_is_younger_than_a_record_counts_with_its_default(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append(cell(), measured(), CPU)
+    record = json.loads(path.read_text())
+    del record["cell"]["settings"]["method"]["strength"]
+    del record["cell"]["teacher"]["settings"]["train"]["schedule"]
+    path.write_text(json.dumps(record) + "\n")
+    assert Ledger(path).has(cell())
+    record["cell"]["settings"]["method"]["weight"] = "pl"  # a default that has changed since
+    path.write_text(json.dumps(record) + "\n")
+    assert not Ledger(path).has(cell())
+    assert Ledger(path).has(cell(weight="pl"))
+
+
 def test_broken_lines_are_named_and_kept(tmp_path):
     path = tmp_path / "ledger.jsonl"
     Ledger(path).append(cell(), measured(), CPU)

@@ -31,9 +31,7 @@ def test_every_cell_is_a_training_that_exists(table):
             alone = table.alone(point)
             assert alone.method == "student"
             epochs = dict(cell.settings).get("epochs")
-            fair = (
-                cell.method in TEACHER_BASELINES or cell.method == "fine-tune" or point.get("method") == HALF
-            )
+            unlike = {*TEACHER_BASELINES, "fine-tune", HALF}
             assert point.get("method") in unlike or epochs == dict(alone.settings)["epochs"]
         small = tiny_cell(cell)
         assert small.data == "digits"

@@ -10,6 +10,7 @@ find them there. Reading needs no lock (see ``pixel_file.py``).
 """
 
 import hashlib
+import math
 import os
 import shutil
 import struct
@@ -33,6 +34,7 @@ from refilled.data.pixels import FilePixels, checked_size
 from refilled.errors import UserError
 
 _SECONDS_BETWEEN_SAVES = 10.0  # what a killed process loses
+_NO_BOX = (math.nan,) * 4
 
 
 class CachedImages:
@@ -96,10 +98,11 @@ def cache_images(
             ) from error
     elif progress:
         progress(len(files), len(files))
-    if opened is None:
-        raise UserError(f"{file.path} was changed while it was written; start again")
     rows = files.readable(bad)
-    return CachedImages(opened, places[rows.numpy()]), rows
+    places = places[rows.numpy()]
+    if opened is None or (places < 0).any():
+        raise UserError(f"{file.path} was changed by another program while it was written; start again")
+    return CachedImages(opened, places), rows
 
 
 def _look_up(file: PixelFile, keys: Sequence[bytes]) -> tuple[OpenPixels | None, np.ndarray]:
@@ -190,7 +193,7 @@ def _keys(files: FilePixels) -> list[bytes]:
         except OSError:  # decoding it will say why
             content = -1, -1
         digest = hashlib.blake2b(struct.pack("<qq", *content), digest_size=KEY_BYTES)
-        digest.update(b"" if box is None else struct.pack("<4d", *box))
+        digest.update(struct.pack("<4d", *(box or _NO_BOX)))
         digest.update(os.fsencode(os.path.join(resolved(folder), name)))
         keys.append(digest.digest())
     return keys

@@ -19,6 +19,11 @@ class NoProcess(Exception):
     """A process could not be started."""
 
 
+def cannot_write(target: Path, reason: str) -> UserError:
+    """An error for a file of pixels on a disk that is full, say."""
+    return UserError(f"cannot write to {target}: {reason.lower()}; choose another folder with --cache")
+
+
 class DecodeProcess:
     """Runs ``decode_worker.py``. A file that makes it crash is a bad image, and another process goes on.
 
@@ -35,6 +40,7 @@ class DecodeProcess:
     """
 
     def __init__(self, target: Path, size: int, channels: int):
+        self._target = target
         self._setup = {
             "path": [os.path.abspath(place) for place in sys.path],  # "" is the current folder
             "decode": decode.__file__,
@@ -58,7 +64,7 @@ class DecodeProcess:
         if isinstance(answer, list):
             return answer
         if answer is not None:
-            raise UserError(f"cannot write to {self._setup['target']}: {str(answer['failed']).lower()}")
+            raise cannot_write(self._target, answer["failed"])
         ended = self._process.wait()
         self._restart()
         if len(jobs) > 1:  # which of them was it?

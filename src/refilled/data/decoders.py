@@ -7,10 +7,9 @@ from queue import SimpleQueue
 from threading import Event
 
 from refilled.data import decode as decoding
-from refilled.data.decode_process import DecodeProcess, NoProcess
+from refilled.data.decode_process import DecodeProcess, NoProcess, cannot_write
 from refilled.data.decode_worker import Job, decode_to_file
 from refilled.data.pixels import worker_count
-from refilled.errors import UserError
 
 _JOBS_PER_TASK = 32
 _JOBS_WORTH_A_PROCESS = 64  # fewer are decoded before a process would have started
@@ -24,8 +23,10 @@ def decode_files(
 ) -> Generator[tuple[range, Reasons], None, None]:
     """Decode every job; yields the numbers of some jobs as soon as those are done, in any order.
 
-    Each processor core gets a process. A few files, and where no process can be started all files, are
-    decoded by threads. Closing the iterator ends the work at once.
+    Each processor core gets a process, since threads wait for each other in Python's part of the work: with
+    16 cores processes decode twice as many photographs to 224 pixels, and three times as many to 64. A few
+    files, and where no process can be started all files, are decoded by threads. Closing the iterator ends
+    the work at once.
 
     Args:
         target: the file of pixels, which exists.
@@ -52,7 +53,7 @@ def decode_files(
                 unless_stopped = (job for job in some if not stopped.is_set())
                 return decode_to_file(decoding, file, unless_stopped, size, channels)
         except OSError as error:
-            raise UserError(f"cannot write to {target}: {(error.strerror or str(error)).lower()}") from error
+            raise cannot_write(target, error.strerror or str(error)) from error
 
     decoding.readable_formats()  # load the plugins before the threads race for them
     tasks = [

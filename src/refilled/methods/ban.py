@@ -2,10 +2,11 @@
 
 Furlanello, Lipton, Tschannen, Itti, Anandkumar: Born-Again Neural Networks, 2018. A network is taught by one
 of its own architecture, and then teaches the next generation, which starts anew from fresh weights. A
-generation learns the outputs of the one before without a temperature; with ``label_weight`` 1 also its
-labels (the paper's BAN+L). The first generation's teacher is the one given, which should be of the student's
-architecture. In the tables of Ye, Lu and Zhan that is "Teacher+BAN", the teacher born again; they do not say
-how often, and we take once. All generations share the epochs.
+generation learns the outputs of the one before, without a temperature and without labels; ``label_weight`` 1
+adds them (the paper's BAN+L; we know these two from its tables, and did not check them against its text). The
+first generation's teacher is the one given, which should be of the student's architecture. In the tables of
+Ye, Lu and Zhan that is "Teacher+BAN", the teacher born again; they do not say how often, and we take once.
+All generations share the epochs.
 
 Fresh weights follow from the seed. Students of other libraries start again from what they came with.
 """

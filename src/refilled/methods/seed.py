@@ -3,8 +3,8 @@
 Fang, Wang, Wang, Zhang, Yang, Liu: SEED: Self-supervised Distillation for Visual Representation, 2021.
 A queue holds the teacher's embeddings of the last batches; the student learns the teacher's distribution of
 similarities over the queue and the image itself. Queue (65,536) and student's temperature (0.2) are the
-defaults of the authors' code (jacobswan1/SEED). The teacher's temperature there is 0.0001 by default; ours
-is the 0.01 that the paper is known to use for its results. We could not look that one up again.
+defaults of the authors' code (jacobswan1/SEED). The teacher's temperature there is 0.0001 by default; ours,
+0.01, is the paper's as far as we know, and was not checked against its text.
 
 Ye, Lu and Zhan use it as it is for distant tasks, and elsewhere in a supervised form: class labels decide
 which instances are similar, over all instances of a mini-batch, without a queue. They say no more than that.

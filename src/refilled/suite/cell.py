@@ -57,8 +57,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for the same training, and for no other: 16 hexadecimal digits."""
-        text = json.dumps([PROTOCOL, self.to_json()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return key_of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """All that describes the cell; settings in full, so that a default that changes is another cell."""
@@ -99,6 +98,27 @@ class Cell:
         shots = f", {self.shots} shots" if self.shots else ""
         taught = f" of {self.teacher.network}" if self.teacher and self.method != "student" else ""
         return f"{self.data}{classes}{shots}: {self.student}, {self.method}{taught}, seed {self.seed}"
+
+
+def key_of(described: dict[str, Any]) -> str:
+    """Key of a cell that was described by :meth:`Cell.to_json`, now or by an earlier version.
+
+    A setting that the description lacks is younger than it, and counts with its default: whoever adds a
+    setting gives it the default that changes nothing, or raises ``PROTOCOL``.
+    """
+    text = json.dumps([PROTOCOL, _completed(described)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _completed(described: dict[str, Any]) -> dict[str, Any]:
+    full = dict(described)
+    if described["method"] in METHODS:
+        defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
+        given = described["settings"]
+        full["settings"] = {group: values | given.get(group, {}) for group, values in defaults.items()}
+    if described["teacher"] is not None:
+        full["teacher"] = _completed(described["teacher"])
+    return json.loads(json.dumps(full))
 
 
 def pairs(**settings: Any) -> tuple[tuple[str, Any], ...]:

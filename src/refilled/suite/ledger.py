@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refilled.errors import UserError
-from refilled.suite.cell import Cell
+from refilled.suite.cell import Cell, key_of
 from refilled.version import __version__
 
 try:
@@ -52,10 +52,11 @@ class Ledger:
                 continue
             try:
                 record = json.loads(line)
-                if not isinstance(record["key"], str) or not isinstance(record["test_accuracy"], float):
-                    raise TypeError("key or test_accuracy is missing")
+                record["key"] = key_of(record["cell"])
+                if not isinstance(record["test_accuracy"], float):
+                    raise TypeError("test_accuracy is no number")
                 self.records.append(record)
-            except (ValueError, KeyError, TypeError) as problem:
+            except (ValueError, KeyError, TypeError, AttributeError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))
 
     def notes(self) -> list[str]:
