@@ -12,10 +12,13 @@ optimizer. Numbers have the width that we train with (bfloat16 on a GPU, float32
 
 The floor is the longer of operations / measured rate of a large product of matrices, and bytes / measured
 bandwidth of a large copy. It is a bound, not an aim: convolutions of few channels cannot fill the units that
-multiply matrices, and neither rate is reached by small kernels.
+multiply matrices, and neither rate is reached by small kernels. Nor is it quite a law: some algorithms for
+3x3 convolutions (Winograd's) multiply less than is counted here, and a rate that was measured while others
+used the machine is too low.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +26,7 @@ from torch import Tensor, nn
 
 from refilled.models import Network
 
-_GROUPS, _AT_A_TIME = 5, 5  # products or copies, between two looks at the clock
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Rates:
     """Floating-point operations per second."""
     bytes: float
     """Bytes read and written per second."""
+
+    def best(self, other: "Rates") -> "Rates":
+        """The better of two measurements."""
+        return Rates(max(self.operations, other.operations), max(self.bytes, other.bytes))
 
 
 @torch.no_grad()
@@ -89,9 +96,9 @@ def demands(student: Counts, teacher: Counts | None, batch_size: int, width: int
     return operations, moved * width
 
 
-def floor_seconds(operations: float, moved: float, rates: Rates) -> float:
-    """The least time for that many operations and bytes."""
-    return max(operations / rates.operations, moved / rates.bytes)
+def floor(operations: float, moved: float, rates: Rates) -> tuple[float, str]:
+    """The least seconds for that many operations and bytes, and which of the two it is."""
+    return max((operations / rates.operations, "operations"), (moved / rates.bytes, "bytes"))
 
 
 def measure_rates(device: torch.device, tiny: bool = False) -> Rates:
@@ -110,15 +117,16 @@ def measure_rates(device: torch.device, tiny: bool = False) -> Rates:
     return Rates(operations, 2 * size / _best(lambda: target.copy_(source), device))
 
 
-def _best(work, device: torch.device) -> float:
+def _best(work: Callable[[], Tensor], device: torch.device) -> float:
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    at_a_time = 5 if device.type == "cuda" else 1
     work()
     found = []
-    for _ in range(_GROUPS):
+    for _ in range(_TRIES):
         wait()
         start = time.perf_counter()
-        for _ in range(_AT_A_TIME):
+        for _ in range(at_a_time):
             work()
         wait()
-        found.append((time.perf_counter() - start) / _AT_A_TIME)
+        found.append((time.perf_counter() - start) / at_a_time)
     return min(found)

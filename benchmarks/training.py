@@ -119,19 +119,27 @@ class World:
         self.classes = LabelSpace(str(label) for label in range(CLASSES))
         images, labels = make_images(options.images)
         self.images, self.labels = images.to(self.device), labels.to(self.device)
-        views = options.views or (
-            VIEWS_ON_CPU if options.views is None and self.device.type == "cpu" else None
-        )
-        self.batches = Batches(self.images, self.labels, options.batch_size, "crop-flip", views=views)
+        views = options.views
+        if views is None:
+            views = VIEWS_ON_CPU if self.device.type == "cpu" else 0
+        self.batches = Batches(self.images, self.labels, options.batch_size, "crop-flip", views=views or None)
         self.steps = min(options.steps, len(self.batches))
         self.batch_size = self.batches.batch_size
         teacher = self.network(options.teacher, 0)
         settle(teacher, images[:256])
         self.teacher = make_teacher(teacher, self.device)
+        # The user's has the same weights in the usual layout of memory.
+        self.users_teacher = copy.deepcopy(self.teacher).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.autocast_dtype = TrainSettings().autocast_dtype(self.device)
         self.teachers = Teachers(autocast_dtype=self.autocast_dtype)
         self.looked_up = False
-        self.rates = roofline.measure_rates(self.device, options.tiny)
+        self.rates = roofline.Rates(0.0, 0.0)
+        self.measure_rates()
+
+    def measure_rates(self) -> None:
+        """What the device does at its best: asked again now and then, for other work may disturb it."""
+        self.rates = self.rates.best(roofline.measure_rates(self.device, self.options.tiny))
+        free(self)
 
     def network(self, spec: str, seed: int) -> Network:
         """Fresh weights, not on the device yet."""
@@ -172,11 +180,6 @@ class World:
         return self.loader(True, self.batch_size)
 
     @cached_property
-    def users_teacher(self) -> Network:
-        """The same weights in the usual layout of memory."""
-        return copy.deepcopy(self.teacher).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-    @cached_property
     def centres(self) -> Tensor:
         """Class centres in the teacher's embedding."""
         loader = self.loader(False, self.batch_size)
@@ -214,10 +217,10 @@ def allocated(device: torch.device) -> int:
     return torch.cuda.memory_allocated() if device.type == "cuda" else 0
 
 
-def attempt(what: str, work: Callable[[], Any]) -> Any:
+def attempt(what: str, work: Callable[..., Any], *arguments: Any) -> Any:
     """What ``work`` returns, or None and a line with the reason: one way that fails does not stop others."""
     try:
-        return work()
+        return work(*arguments)
     except Exception as problem:
         first = next((line for line in str(problem).splitlines() if line.strip()), "")
         say(f"{what}: LEFT OUT, {type(problem).__name__}: {first[:200]}")
@@ -240,7 +243,7 @@ def alternate(
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name in list(seconds):
-            found = attempt(f"{label}{name}", lambda name=name: clock(device, works[name]))
+            found = attempt(f"{label}{name}", clock, device, works[name])
             if found is None:
                 del seconds[name]
             else:
@@ -318,9 +321,10 @@ def measure_stage(world: World, spec: str, stage: str) -> list[Row]:
     loops: dict[str, Any] = {}
     costs: dict[str, Row] = {}
     for way in ways_of(stage, world):
-        made = attempt(f"{label}{way}", lambda way=way: set_up(world, spec, stage, way))
+        made = attempt(f"{label}{way}", set_up, world, spec, stage, way)
         if made is not None:
             loops[way], costs[way] = made
+            say(f"{label}{way}: ready, built in {costs[way]['first_build']:.1f} s")
     works = {way: loop.run for way, loop in loops.items()}
     seconds = alternate(world.device, works, world.options.repeats, label)
     rows = [describe(world, spec, stage, way, seconds[way], costs[way]) for way in seconds]
@@ -349,9 +353,15 @@ def describe(world: World, spec: str, stage: str, way: str, seconds: list[float]
         "teacher_in_step": asked,
         "operations": operations,
         "bytes": moved,
-        "floor": roofline.floor_seconds(operations, moved, world.rates) / step,
         **costs,
     }
+
+
+def add_floors(rows: list[Row], rates: roofline.Rates) -> None:
+    """How much of the time was necessary, and for what."""
+    for row in rows:
+        floor, row["bound"] = roofline.floor(row["operations"], row["bytes"], rates)
+        row["floor"] = floor / row["step_seconds"]
 
 
 def step_demands(world: World, spec: str, asked: bool) -> tuple[float, float]:
@@ -440,8 +450,9 @@ def print_table(heads: list[str], rows: list[list[str]]) -> None:
         say("\n" + "\n".join(f"| {' | '.join(cells)} |" for cells in lines))
 
 
-def print_training(rows: list[Row]) -> None:
+def print_training(rows: list[Row], rates: roofline.Rates) -> None:
     """Speed, memory, and share of the floor."""
+    say(f"\nproduct of matrices {rates.operations / 1e12:.2f} Tflop/s, copy {rates.bytes / 1e9:,.0f} GB/s")
     heads = ["student", "stage", "way", "images/s", "ms a step", "faster", "peak MB", "floor"]
     cells = [
         [
@@ -452,7 +463,7 @@ def print_training(rows: list[Row]) -> None:
             f"{row['step_seconds'] * 1e3:.2f}",
             f"{row['ratio']:.2f}x" if row["ratio"] else "-",
             f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else "-",
-            f"{row['floor']:.1%}",
+            f"{row['floor']:.1%} ({row['bound']})",
         ]
         for row in rows
     ]
@@ -531,13 +542,12 @@ def heading(world: World) -> Row:
 
 def print_heading(found: Row, world: World) -> None:
     """The same in a few lines."""
-    options, rates = world.options, world.rates
+    options = world.options
     say(f"{found['device']}, torch {found['torch']}, commit {found['commit']}")
     say(
         f"teacher {options.teacher}, {options.images} images, batches of {world.batch_size}, "
         f"{options.repeats} repeats of {world.steps} steps, {options.workers} workers for the user's loop"
     )
-    say(f"product of matrices {rates.operations / 1e12:.2f} Tflop/s, copy {rates.bytes / 1e9:,.0f} GB/s")
 
 
 # --- all of it ----------------------------------------------------------------------------------------
@@ -547,21 +557,22 @@ def measure_all(world: World, found: Row, save: Callable[[], None]) -> None:
     """Everything that was asked for, saved after each part."""
     options = world.options
     if {"fast", "compiled"} & {*options.ways} and {"1", "2"} & {*options.stages}:
-        found["asking"] = attempt("asking", lambda: ask_about_every_view(world))
+        found["asking"] = attempt("asking", ask_about_every_view, world)
     for spec in options.students:
         for stage in options.stages:
-            rows = attempt(f"{spec}, {stage_name(stage)}", lambda s=spec, t=stage: measure_stage(world, s, t))
+            world.measure_rates()
+            rows = attempt(f"{spec}, {stage_name(stage)}", measure_stage, world, spec, stage)
             found["training"] += rows or []
+            found["rates"] = dataclasses.asdict(world.rates)
+            add_floors(found["training"], world.rates)
             free(world)
             save()
     for stage in options.stages if options.seeds > 1 else []:
-        row = attempt(
-            f"seeds together, {stage_name(stage)}", lambda stage=stage: measure_together(world, stage)
-        )
+        row = attempt(f"seeds together, {stage_name(stage)}", measure_together, world, stage)
         found["together"] += [row] if row else []
         free(world)
         save()
-    found["evaluation"] = attempt("evaluation", lambda: measure_evaluation(world, options.students[0])) or []
+    found["evaluation"] = attempt("evaluation", measure_evaluation, world, options.students[0]) or []
     save()
 
 
@@ -608,7 +619,9 @@ def main() -> None:
             write_json(options.write, found)
 
     measure_all(world, found, save)
-    print_training(found["training"])
+    say("")
+    print_heading(found, world)
+    print_training(found["training"], world.rates)
     print_costs(found["training"])
     if found["asking"]:
         asked = found["asking"]

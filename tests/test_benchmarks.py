@@ -47,7 +47,7 @@ def test_every_way_has_a_rate():
         (rate,) = re.findall(rf"^{name}: ([\d,]+) ± [\d,]+ images/s", printed, re.MULTILINE)
         assert int(rate.replace(",", "")) > 0, name
     assert len(re.findall(r"^2 seeds together, .* [\d.]+x that of one$", printed, re.MULTILINE)) == 3
-    assert len(re.findall(r"^\| wrn-10-1 \| .* \| [\d.]+% \|$", printed, re.MULTILINE)) == len(names)
+    assert len(re.findall(r"^\| wrn-10-1 \| .* \| [\d.]+% \(\w+\) \|$", printed, re.MULTILINE)) == len(names)
 
 
 def test_brute_force_is_comparison_matching():
@@ -128,4 +128,5 @@ def test_counts_of_a_network():
     asked, moved_more = roofline.demands(counts, counts, 4, 2)
     assert asked == operations * 4 / 3
     assert moved_more - moved == 2 * (4 * counts.touched + counts.weights)
-    assert roofline.floor_seconds(10, 3, roofline.Rates(5, 1)) == 3
+    assert roofline.floor(10, 3, roofline.Rates(5, 1)) == (3, "bytes")
+    assert roofline.floor(20, 3, roofline.Rates(5, 1)) == (4, "operations")

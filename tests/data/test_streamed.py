@@ -74,14 +74,20 @@ def test_reads_a_few_batches_ahead_and_no_more(both, monkeypatch):
     monkeypatch.setattr(CachedImages, "read", lambda self, *a: begun.append(len(a[0])) or real(self, *a))
     batches = stream.stream(torch.arange(COUNT).view(-1, 2))
     assert not begun
-    next(batches)
-    time.sleep(0.05)
-    assert len(begun) == 5
-    next(batches)
-    time.sleep(0.05)
-    assert len(begun) == 6
-    assert len(list(batches)) == 13
+    for used in range(1, 4):
+        next(batches)
+        wait_until(lambda count=used + 4: len(begun) >= count)
+        time.sleep(0.02)
+        assert len(begun) == used + 4
+    assert len(list(batches)) == 12
     assert len(begun) == 15
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("end", ["close", "forget", "error"])

@@ -37,7 +37,7 @@ DEFAULTS = {
     },
     "seed": {"tau_student": 0.2, "tau_teacher": 0.01, "embedding_share": 0.5, "queue": 65536},
     "seed-supervised": {"tau_student": 0.2, "tau_teacher": 0.2, "embedding_share": 0.5},
-    "crd": {"weight": 0.8, "dim": 128, "negatives": 16384, "tau": 0.07, "momentum": 0.5},
+    "crd": {"weight": 0.8, "dim": 128, "negatives": 16384, "tau": 0.07, "memory_momentum": 0.5},
     "sskd": {
         "cross_entropy_weight": 0.1, "kd_weight": 0.9, "turned_weight": 2.7, "similarity_weight": 10.0,
         "tau": 4.0, "turned_tau": 4.0, "similarity_tau": 0.5, "turned_share": 1.0, "similarity_share": 0.75,
@@ -161,7 +161,9 @@ def test_contrast_with_the_memory(teacher, student, batches, monkeypatch):
     drawn = []
     draw = of_package.draw_others
     monkeypatch.setattr(of_package, "draw_others", lambda *a: drawn.append(draw(*a)) or drawn[-1])
-    (stage,) = make_stages("crd", teacher, student, batches, dim=8, negatives=7, momentum=0.25, weight=0.5)
+    (stage,) = make_stages(
+        "crd", teacher, student, batches, dim=8, negatives=7, memory_momentum=0.25, weight=0.5
+    )
     memory = stage.beside
     assert memory.log_z.isnan().all()
     log_z = None

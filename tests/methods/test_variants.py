@@ -11,6 +11,7 @@ from refilled.methods.refilled import AuthorsSettings, MinusSettings, PaperSetti
 from .world import (
     ALL_METHODS,
     FEATURE_METHODS,
+    OTHERS,
     SAME_CLASSES,
     TEACHER_FIRST,
     first_batch,
@@ -28,14 +29,16 @@ def world():
 
 
 def test_methods_by_name():
-    assert set(METHODS) == {*ALL_METHODS, *SAME_CLASSES, *TEACHER_FIRST, *FEATURE_METHODS}
+    assert set(METHODS) == {*ALL_METHODS, *SAME_CLASSES, *TEACHER_FIRST, *FEATURE_METHODS, *OTHERS}
     for name, method in METHODS.items():
         assert method.name == name
         assert get_method(name) is method
         assert method.summary
         assert method.needs_teacher == (name != "student")
         assert dataclasses.is_dataclass(method.settings())
-        assert (method.check is not None) == (name in (*SAME_CLASSES, *FEATURE_METHODS))
+        assert (method.check is not None) == (
+            name in (*SAME_CLASSES, *FEATURE_METHODS, "refilled-kd", "fine-tune")
+        )
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_as_student(tiny, teacher, image_folder, make, relation):
     Path("model.safetensors").unlink(missing_ok=True)  # a run folder stands alone
     pixels = torch.rand(3, 3, 8, 8)
     with torch.no_grad():
-        assert torch.equal(read_network("mine")(pixels)[1], result.student(pixels)[1])
+        again, wanted = read_network("mine")(pixels)[1], result.student(pixels)[1]
+    assert torch.allclose(again, wanted, atol=1e-5)  # another memory layout rounds differently
 
 
 @pytest.mark.parametrize("make", [timm_model, hf_model])

@@ -54,7 +54,8 @@ def test_the_saved_student_is_the_returned_one(tiny, teacher, image_folder):
     result = tiny(teacher(["a", "b"]), "convnet-1", image_folder(["c", "d"]), out="mine")
     pixels = torch.rand(5, 3, 8, 8)
     with torch.no_grad():
-        assert torch.equal(refilled.load("run:mine")(pixels)[1], result.student(pixels)[1])
+        again, wanted = refilled.load("run:mine")(pixels)[1], result.student(pixels)[1]
+    assert torch.allclose(again, wanted, atol=1e-5)  # another memory layout rounds differently
 
 
 def test_nothing_is_written_without_out(tiny, image_folder, snapshot):
@@ -197,7 +198,7 @@ def test_stages_add_up_to_the_epochs(name, teacher, tiny, image_folder):
     known, photos = teacher(["a", "b"]), image_folder(["a", "b"])
     for epochs in (2, 3):
         out = f"{name}-{epochs}"
-        tiny(known, "convnet-1", photos, name, out, epochs=epochs)
+        tiny(known, "wrn-10-1" if name == "fine-tune" else "convnet-1", photos, name, out, epochs=epochs)
         assert len(metrics(out)) == epochs
 
 

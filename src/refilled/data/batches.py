@@ -104,6 +104,11 @@ class Batches:
         return -(-len(self.labels) // self.batch_size)
 
     @property
+    def fixed_views(self) -> bool:
+        """Whether each image is only seen in some views, drawn by the seed."""
+        return self._fixed is not None
+
+    @property
     def device(self) -> torch.device:
         """Where batches are."""
         return self.labels.device

@@ -84,6 +84,7 @@ def cache_images(
     bad: dict[int, str] = {}
     opened, places = _look_up(file, keys)
     if opened is None or (places < 0).any():
+        _check_space(file, int((places < 0).sum()))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with locked(file.lock, waiting=_watch(file, keys, progress)):
@@ -124,7 +125,6 @@ def _decode_missing(
         progress(done, len(files))
     if not missing:
         return {}
-    _check_space(file, len(missing))
     rows = list(missing.values())
     first = file.extend(len(missing))
     known = np.zeros((first + len(rows), KEY_BYTES), dtype=np.uint8)
@@ -158,12 +158,15 @@ def _decode_missing(
 
 
 def _check_space(file: PixelFile, count: int) -> None:
-    needed, free = count * file.image_bytes, shutil.disk_usage(file.path.parent).free
+    """Refuses that many more images where the disk has no room for them, before anything is written."""
+    folder = file.path.parent
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    needed, free = count * file.image_bytes, shutil.disk_usage(there).free
     if needed > free:
         raise UserError(
             f"{count:,} decoded images of {file.size} x {file.size} pixels need {size_text(needed)} in "
-            f"{file.path.parent}, where {size_text(free)} are free; choose another folder with --cache, "
-            f"or a smaller --image-size"
+            f"{folder} and {size_text(free)} are free there; use a smaller --image-size, or another folder "
+            f"with --cache"
         )
 
 

@@ -1,7 +1,7 @@
 """Decodes image files in a process of its own.
 
-``decode_process.py`` starts this file as a script, and it finds ``decode.py`` by its path. Importing either by
-the package's name would import torch too, which takes seconds and hundreds of megabytes; a worker has 40.
+``decode_process.py`` starts this file as a script, and it finds ``decode.py`` by its path. Importing either
+by the package's name would import torch too, which takes seconds and hundreds of megabytes; a worker has 40.
 
 A line of JSON comes in for each task, a list of [file, box, offset], and one goes out: for each image null,
 or the reason why it is a bad one. The pixels go straight to their place in the file that all workers share.

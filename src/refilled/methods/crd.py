@@ -37,7 +37,7 @@ class CRDSettings:
     """Negatives of each image; never more than there are images of other classes."""
     tau: float = 0.07
     """Temperature."""
-    momentum: float = 0.5
+    memory_momentum: float = 0.5
     """Share of what the memory holds that stays when an image is seen again."""
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class CRDSettings:
         check_number("dim", self.dim, least=1)
         check_number("negatives", self.negatives, least=1)
         check_number("tau", self.tau, above=0)
-        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("memory_momentum", self.memory_momentum, least=0, below=1)
 
 
 class Memory(nn.Module):
@@ -106,8 +106,8 @@ def stages(
             "student": contrast(of_student, memory.of_teacher, candidates, memory.log_z[0]),
             "teacher": contrast(of_teacher, memory.of_student, candidates, memory.log_z[1]),
         }
-        memory.remember(memory.of_student, batch.rows, of_student, settings.momentum)
-        memory.remember(memory.of_teacher, batch.rows, of_teacher, settings.momentum)
+        memory.remember(memory.of_student, batch.rows, of_student, settings.memory_momentum)
+        memory.remember(memory.of_teacher, batch.rows, of_teacher, settings.memory_momentum)
         return terms
 
     trained = [*student.parameters(), *memory.parameters()]

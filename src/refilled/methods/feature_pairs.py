@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from refilled.data import Batch, Batches
-from refilled.data.randomness import mixed_seed
+from refilled.data import Batch
 from refilled.errors import UserError
 from refilled.methods.stage import Stage
 from refilled.models import Network
@@ -19,10 +18,8 @@ Look = Callable[[Network, Tensor], tuple[list[Tensor], Tensor]]
 Pairs = list[tuple[Tensor, Tensor]]
 """Maps of student and teacher that belong together."""
 
-_FRESH_LAYERS = mixed_seed(0x626573696465)  # apart from the seeds of any epoch
 _Item = TypeVar("_Item")
 _Other = TypeVar("_Other")
-_Layers = TypeVar("_Layers", bound=nn.Module)
 
 after_activation: Look = Network.features_and_embedding
 before_activation: Look = Network.responses_and_embedding
@@ -75,13 +72,6 @@ def maps_for(method: str, look: Look = after_activation) -> Callable[[Network, N
                 ) from problem
 
     return check
-
-
-def fresh(train: Batches, make: Callable[[], _Layers]) -> _Layers:
-    """New layers on the device; the same ones whenever a run with this seed is started or resumed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(mixed_seed(train.seed, _FRESH_LAYERS))
-        return make().to(train.device)
 
 
 def features_stage(

@@ -6,9 +6,12 @@ the student up to its middle map learns, through a 1x1 convolution beside it, to
 paper's distillation of logits (Equation 2, temperature 3, with a weight that falls from 4 to 1, both as in
 the authors' code); where it does not, cross-entropy alone.
 
-Public re-implementations have one stage, cross-entropy + 100 times the hint, and no logits; ``kd_weight=0``
-leaves out the logits here. ReFilled's paper does not say what its FitNet is, but its numbers, which are
-below the student alone, are those of hints without logits.
+Public re-implementations have one stage, cross-entropy + 100 times the hint, and no logits. ReFilled's paper
+follows FitNets in having two, and does not say what its own FitNet is; three of its four numbers for wide
+ResNets are below the student alone, which looks like hints without logits: ``kd_weight=0`` here.
+
+The hint is a mean over the map, not a sum, so its weight of 1 suits any size of maps. Its share of the epochs
+is ours: the paper's first stage ends when validation says so.
 """
 
 import copy
@@ -22,7 +25,8 @@ from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
 from refilled.methods.alone import cross_entropy_stage
-from refilled.methods.feature_pairs import black_image, channels, fresh, maps_for, paired
+from refilled.methods.feature_pairs import black_image, channels, maps_for, paired
+from refilled.methods.fresh import fresh
 from refilled.methods.same_classes import class_order
 from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network

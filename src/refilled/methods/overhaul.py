@@ -23,11 +23,11 @@ from refilled.methods.feature_pairs import (
     before_activation,
     channels,
     features_stage,
-    fresh,
     look_at_nothing,
     maps_for,
     paired,
 )
+from refilled.methods.fresh import fresh
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 from refilled.models.layers import initialise

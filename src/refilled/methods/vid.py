@@ -2,8 +2,9 @@
 
 Ahn, Hu, Damianou, Lawrence, Dai: Variational Information Distillation for Knowledge Transfer, 2019, over the
 maps after each stage (VID-I in the tables of ReFilled's paper). The mean of the Gaussian is a regressor of
-three 1x1 convolutions on the student's maps, its variance a softplus for each channel that starts at 5; the
-weight of 1 for a mean over all values is that of public re-implementations.
+three 1x1 convolutions on the student's maps, as wide as the teacher's; its variance is a softplus for each
+channel. That it starts at 5, and the weight of 1 for a mean over all values, are those of public
+re-implementations, which have them from the authors' code.
 
 kd-vid is plain distillation with its own defaults, and the same term beside it.
 """
@@ -23,10 +24,10 @@ from refilled.methods.feature_pairs import (
     after_activation,
     channels,
     features_stage,
-    fresh,
     maps_for,
     paired,
 )
+from refilled.methods.fresh import fresh
 from refilled.methods.kd import KDSettings
 from refilled.methods.same_classes import class_order, same_classes_for
 from refilled.methods.stage import Method, Stage

@@ -44,7 +44,7 @@ class Network(nn.Module):
     them as it was trained to, whatever the student wants.
 
     A subclass sets ``head`` (the last linear layer), and writes :meth:`feature_maps` or
-    :meth:`embed_prepared`.
+    :meth:`embed_prepared`; with :meth:`responses` its maps can also be seen before their activation.
     ``notes`` holds what a person should know about how the network came to be, one line each.
 
     Args:

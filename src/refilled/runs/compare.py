@@ -160,7 +160,7 @@ def compare(
     reporter = make_reporter(progress)
     on_gpu = pick_device(settings.get("device", "auto")).type == "cuda"
     at_once = min(seeds, together or (SEEDS_AT_ONCE if on_gpu else 1))
-    in_common = Shared(at_once)
+    in_common = Shared(at_once, base)
     with_teacher: list[Result] = []
     without: list[Result] = []
     for start in range(0, seeds, at_once):

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refilled import evaluation
-from refilled.data import Batches, load_set, open_data
+from refilled.data import Batches, open_data
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
 from refilled.models import read_network
 from refilled.runs.folder import CONFIG, read_run_file
+from refilled.runs.holding import choose_holding
+from refilled.runs.prepare import place
+from refilled.runs.settings import DataSettings
 from refilled.training import pick_device
 
 PARTS = ("test", "val", "train")
@@ -49,7 +52,7 @@ def evaluate(
     """
     if part not in PARTS:
         raise unknown("part", part, PARTS)
-    network = read_network(Path(run)).to(pick_device(device))
+    network = place(read_network(Path(run)), pick_device(device))
     config = read_run_file(Path(run) / CONFIG)
     try:
         of_data, side = config["run"]["settings"]["data"], config["image_size"]
@@ -73,8 +76,9 @@ def evaluate(
     chosen = getattr(splits.only(known), part)
     if len(chosen) == 0:
         raise UserError(f"{data} has no {part} images of the student's classes")
-    images, labels, skipped = load_set(chosen, side)
-    batches = Batches(images.to(network.device), labels.to(network.device), batch_size=512)
+    with choose_holding(str(data), [chosen], side, DataSettings(), network.device) as holding:
+        images, labels, skipped = holding.load(chosen, side, network.device)
+    batches = Batches(images, labels, batch_size=512)
     outputs = evaluation.predict(network, batches)
     own = outputs.labels.new_tensor([here for here, _ in overlap.pairs])[outputs.labels]
     shares = evaluation.per_class(outputs.logits.argmax(1), own, len(network.classes))

@@ -26,7 +26,7 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
     """
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; choose another --out")
-    if not path.is_dir() or not any(path.iterdir()):
+    if not path.is_dir() or all(entry.name == "cache" for entry in path.iterdir()):  # decoded images
         _check_writable(path)
         return
     if not resume:

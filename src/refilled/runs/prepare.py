@@ -149,7 +149,9 @@ def load_images(
 def place(network: Network, device: torch.device) -> Network:
     """Put a network on the device, with the memory layout that convolutions are fastest in there."""
     network = network.to(device)
-    return network.to(memory_format=torch.channels_last) if device.type == "cuda" else network  # type: ignore[call-overload]
+    if device.type not in ("cuda", "cpu"):
+        return network
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def make_teacher(teacher: str | Path | Network, device: torch.device) -> Network:

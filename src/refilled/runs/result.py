@@ -13,7 +13,7 @@ from refilled.errors import UserError
 from refilled.labels import Overlap
 from refilled.models import Network, read_network
 from refilled.runs.folder import RESULT, read_run_file
-from refilled.runs.prepare import Prepared
+from refilled.runs.prepare import Prepared, place
 from refilled.training import TrainSettings
 
 
@@ -55,7 +55,7 @@ class Result:
 def read_result(folder: Path, device: torch.device) -> Result:
     """The result of a finished run, with its student on the device."""
     try:
-        return Result(**read_run_file(folder / RESULT), student=read_network(folder).to(device))
+        return Result(**read_run_file(folder / RESULT), student=place(read_network(folder), device))
     except TypeError:
         raise UserError(f"{folder / RESULT} is damaged; delete it to evaluate the student again") from None
 

@@ -19,10 +19,11 @@ class Shared:
 
     Args:
         trainings: how many are run at the same time.
+        folder: run folder of the comparison, for what they all keep; None: each has its own.
     """
 
-    def __init__(self, trainings: int = 1):
-        self.trainings = trainings
+    def __init__(self, trainings: int = 1, folder: Path | None = None):
+        self.trainings, self.folder = trainings, folder
         self._splits: Splits | None = None
         self._images: tuple[Splits, int, Prepared] | None = None
         self._teacher: Network | None = None
@@ -54,7 +55,11 @@ class Shared:
     ) -> Prepared:
         """The images on the device, dealt out as the seed has it."""
         if self._images is None or self._images[:2] != (splits, size):
-            loaded = load_images(splits, size, data_settings, settings, device, reporter.loading)
+            keeper = self.folder or folder
+            cache = keeper / "cache" if keeper is not None else None
+            loaded = load_images(
+                splits, size, data_settings, settings, device, reporter.loading, cache_folder=cache
+            )
             self._images = (splits, size, loaded)
             notes = loaded.notes
         else:

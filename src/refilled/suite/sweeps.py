@@ -1,5 +1,7 @@
 """One setting changed at a time, at half-overlapping classes: trust per image, and the strength lambda."""
 
+from typing import Any
+
 from refilled.suite import cifar100, cub, published
 from refilled.suite.cell import Cell
 from refilled.suite.published import MOBILENETS, WRN, lookup
@@ -8,7 +10,7 @@ from refilled.suite.table import Point, Table
 _COLUMNS = {"cifar100": WRN, "cub": MOBILENETS}
 
 
-def _half(point: Point, row: str, **own: object) -> Cell | None:
+def _half(point: Point, row: str, **own: Any) -> Cell | None:
     """At an overlap of 60 % on CIFAR-100 and 50 % on CUB."""
     student = point["student"]
     if student not in _COLUMNS[point["data"]]:

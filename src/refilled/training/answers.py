@@ -5,7 +5,6 @@ few fixed ones), the teacher can be asked about each once, and looked up from th
 every time, with its batch norms folded away.
 """
 
-import weakref
 from collections.abc import Callable
 
 import torch
@@ -31,7 +30,7 @@ class Teachers:
 
     def __init__(self, trainings: int = 1, autocast_dtype: torch.dtype | None = None):
         self.trainings, self.autocast_dtype = trainings, autocast_dtype
-        self._folded: weakref.WeakKeyDictionary[Network, FoldedEmbedding] = weakref.WeakKeyDictionary()
+        self._folded: list[tuple[Network, FoldedEmbedding]] = []
         self._tables: list[tuple[Network, Batches, Tensor]] = []
 
     def answers(
@@ -45,36 +44,34 @@ class Teachers:
             epochs: how many epochs of them, in one training.
             progress: called with (done, total) while every view is asked about.
         """
-        if network not in self._folded:
-            self._folded[network] = FoldedEmbedding(network, self.autocast_dtype)
-        folded = self._folded[network]
-        views = batches.views
-        if views is None or views > epochs * self.trainings or not _fits(network, batches, views):
+        folded = self._fold(network)
+        table = self._known(network, batches)
+        if table is None and batches.views is not None:
+            sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
+            if batches.views <= epochs * sharing and _fits(network, batches, self.autocast_dtype):
+                table = every_view(folded, batches, progress)
+                self._tables.append((network, batches, table))
+        if table is None:
             return lambda batch: folded.embed(batch.images)
-        table = self._table(network, batches, folded, views, progress)
         return lambda batch: table[batch.rows, batch.views]
 
-    def _table(
-        self,
-        network: Network,
-        batches: Batches,
-        folded: FoldedEmbedding,
-        views: int,
-        progress: Progress | None,
-    ) -> Tensor:
+    def _fold(self, network: Network) -> FoldedEmbedding:
+        for known, folded in self._folded:
+            if known is network:
+                return folded
+        self._folded.append((network, FoldedEmbedding(network, self.autocast_dtype)))
+        return self._folded[-1][1]
+
+    def _known(self, network: Network, batches: Batches) -> Tensor | None:
         for asked, about, table in self._tables:
             if asked is network and about.shows_the_same(batches):
                 return table
-        table = every_view(folded, batches, views, progress)
-        self._tables.append((network, batches, table))
-        return table
+        return None
 
 
-def every_view(
-    folded: FoldedEmbedding, batches: Batches, views: int, progress: Progress | None = None
-) -> Tensor:
+def every_view(folded: FoldedEmbedding, batches: Batches, progress: Progress | None = None) -> Tensor:
     """Embeddings [N, views, dim] of every view of every image."""
-    count, dim = len(batches.labels), folded.source[0].dim
+    count, views, dim = len(batches.labels), batches.views or 0, folded.source[0].dim
     table: Tensor | None = None
     size = _IMAGES_AT_ONCE.get(batches.device.type, 256)
     for rows in torch.arange(count).split(size):
@@ -87,13 +84,17 @@ def every_view(
         if progress:
             progress(int(rows[-1]) + 1, count)
     assert table is not None
+    if table.is_cuda:
+        torch.cuda.synchronize()  # others will read it on streams of their own
     return table
 
 
-def _fits(network: Network, batches: Batches, views: int) -> bool:
+def _fits(network: Network, batches: Batches, dtype: torch.dtype | None) -> bool:
     if batches.device.type == "cuda":
-        free: int | None = torch.cuda.mem_get_info(batches.device)[0]
+        unused = torch.cuda.memory_reserved(batches.device) - torch.cuda.memory_allocated(batches.device)
+        free: int | None = torch.cuda.mem_get_info(batches.device)[0] + unused
     else:
         free = available_bytes()
-    needed = 4 * len(batches.labels) * views * network.dim
+    size = (dtype or torch.float32).itemsize
+    needed = size * len(batches.labels) * (batches.views or 0) * network.dim
     return free is None or needed <= _LARGEST_SHARE * free

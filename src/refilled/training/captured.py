@@ -16,6 +16,9 @@ from refilled.data.source import Resident
 from refilled.training.epochs import Answers, PlainEpochs, Schedule, Snapshot, seed_step, start_momenta
 from refilled.training.step import PlainStep
 
+_last_random: torch.cuda.Event | None = None
+"""End of the last replay that drew random numbers. All graphs read the one generator's state from one place
+on the device, so that those that draw must not overlap."""
 _WARM_UP_STEPS = 3  # libraries choose their kernels and allocate their workspaces here, not in the graph
 
 
@@ -69,10 +72,21 @@ class CapturedEpochs:
             if self._raw is not None and stream is not None:
                 self._raw.copy_(next(stream))
             seed_step(schedule, number)
-            self._graph.replay()
+            self._replay()
             yield self._losses[number]
 
+    def _replay(self) -> None:
+        global _last_random
+        if not self._random:
+            self._graph.replay()
+            return
+        if _last_random is not None:
+            torch.cuda.current_stream().wait_event(_last_random)
+        self._graph.replay()
+        _last_random = torch.cuda.current_stream().record_event()
+
     def _warm_up(self) -> None:
+        before = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -80,6 +94,7 @@ class CapturedEpochs:
                 self._one(0 * self._number)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+        self._random = not torch.equal(before, torch.cuda.get_rng_state())
         self.step.optimizer.zero_grad(set_to_none=True)
 
     def _step(self) -> None:

@@ -88,10 +88,10 @@ class Checkpoint:
 
     def restore_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the saved momenta into an optimizer over the same parameters."""
-        full = optimizer.state_dict()
-        full["state"] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for name, value in self._tensors.items():
             if name.startswith("optimizer."):
                 _, index, key = name.split(".", 2)
-                full["state"].setdefault(int(index), {})[key] = value
-        optimizer.load_state_dict(full)
+                parameter = parameters[int(index)]
+                # In the parameter's own memory layout: fused updates go through both side by side.
+                optimizer.state[parameter][key] = torch.empty_like(parameter).copy_(value)
