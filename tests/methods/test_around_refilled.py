@@ -2,6 +2,12 @@
 
 import pytest
 import torch
+
+from refilled.errors import UserError
+from refilled.methods import get_method
+from refilled.training import TrainSettings, train
+
+from .world import (
     STUDENT_CLASSES,
     TEACHER_CLASSES,
     make_batches,
@@ -10,12 +16,6 @@ import torch
     make_teacher,
     tiny,
 )
-
-from refilled.errors import UserError
-from refilled.methods import get_method
-from refilled.training import TrainSettings, train
-
-from .world import (
 
 
 def test_stage_1_alone_leaves_the_head_alone():
