@@ -130,7 +130,7 @@ class World:
         self.teacher = make_teacher(teacher, self.device)
         # The user's has the same weights in the usual layout of memory.
         self.users_teacher = copy.deepcopy(self.teacher).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self.autocast_dtype = TrainSettings().autocast_dtype(self.device)
+        self.autocast_dtype = TrainSettings(precision=options.precision).autocast_dtype(self.device)
         self.teachers = Teachers(autocast_dtype=self.autocast_dtype)
         self.looked_up = False
         self.rates = roofline.Rates(0.0, 0.0)
@@ -152,13 +152,15 @@ class World:
             batch_size=self.batch_size,
             step="plain" if way == "plain" else "auto",
             compile=way == "compiled",
+            precision=self.options.precision,
             seed=seed,
         )
         student = place(self.network(spec, seed), self.device)
         made = make_stage(stage, self.teacher, student, self.batches, EPOCHS)
         asking = 1 if way == IN_STEP else EPOCHS
+        teachers = Teachers(autocast_dtype=self.autocast_dtype) if way == IN_STEP else self.teachers
         return OurLoop(
-            student, made, self.batches, settings, self.teachers, asking, self.steps, LR, Notes()
+            student, made, self.batches, settings, teachers, asking, self.steps, LR, Notes()
         )  # fmt: skip
 
     # What only the user's loop needs.
@@ -587,6 +589,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["user", "plain", "fast"])
     parser.add_argument("--compile", action="store_true", help="also the way compiled")
+    parser.add_argument(
+        "--precision", choices=["auto", "float32", "bfloat16"], default="auto", help="of our ways"
+    )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--images", type=int, default=25_000)
     parser.add_argument(

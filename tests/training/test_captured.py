@@ -157,6 +157,60 @@ def test_trainings_on_streams_end_as_each_would_alone():
         assert close(a, b)
 
 
+def test_graphs_that_run_at_the_same_time_do_not_disturb_each_other():
+    """Large enough that libraries use their workspaces; strictly deterministic, to compare bits."""
+    from refilled.models import load
+    from refilled.training import make_deterministic
+
+    names = [str(number) for number in range(50)]
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (512, 3, 32, 32), dtype=torch.uint8, generator=generator).cuda()
+    labels = torch.randint(0, 50, (512,), generator=generator).cuda()
+
+    def one(seed):
+        torch.manual_seed(seed)
+        student, teacher = (load("wrn-16-2", names, image_size=32).cuda() for _ in range(2))
+        batches = Batches(images, labels, 256, "crop-flip", seed=seed)
+        chosen = get_method("refilled")
+        teacher.eval().requires_grad_(False)
+        stages = chosen.stages(teacher, student, batches, chosen.settings(), 4)
+        return student, training(stages, student, batches, TrainSettings(epochs=4, seed=seed))
+
+    try:
+        make_deterministic(True)
+        alone, together = ([one(seed) for seed in range(4)] for _ in range(2))
+        for _, steps in alone:
+            take_turns([steps], 1)
+        take_turns([steps for _, steps in together], 4)
+    finally:
+        make_deterministic(False)
+    for (a, _), (b, _) in zip(alone, together):
+        left, right = weights(a), weights(b)
+        assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_dropout_draws_the_same_in_turns():
+    def one(seed):
+        network, batches = tiny_network(seed).cuda(), on_gpu(tiny_batches(seed=seed))
+        for layer in network.modules():
+            if isinstance(layer, torch.nn.Dropout):
+                layer.p = 0.3
+
+        def loss(batch: Batch) -> dict[str, torch.Tensor]:
+            return {"ce": torch.nn.functional.cross_entropy(network(batch.images)[1], batch.labels)}
+
+        stage = Stage("s", 5, list(network.parameters()), loss)
+        settings = TrainSettings(epochs=5, seed=seed, lr=0.05, precision="float32")
+        return network, training([stage], network, batches, settings)
+
+    alone, together = ([one(seed) for seed in range(3)] for _ in range(2))
+    for _, steps in alone:
+        take_turns([steps], 1)
+    take_turns([steps for _, steps in together], 3)
+    for (a, _), (b, _) in zip(alone, together):
+        assert close(a, b)
+
+
 def test_a_captured_run_goes_on_from_its_checkpoint(tmp_path):
     class Stop(Exception):
         pass

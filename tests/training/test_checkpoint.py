@@ -90,3 +90,26 @@ def test_tied_weights_can_be_saved(tmp_path):
     optimizer = torch.optim.SGD(pair.parameters(), lr=0.1)
     save_checkpoint(tmp_path / "c.safetensors", pair, optimizer, Position(), "")
     Checkpoint(tmp_path / "c.safetensors", "").restore_student(pair)
+
+
+def test_momenta_come_back_in_the_layout_of_their_parameters(tmp_path):
+    """A fused update goes through parameter and momentum side by side, in the order of memory."""
+
+    def made():
+        network = tiny_network().to(memory_format=torch.channels_last)
+        return network, PlainStep(cross_entropy(network), 0.9, 5e-4)
+
+    batches = list(tiny_batches().epoch(0))
+    network, step = made()
+    step(batches[0], 0.1)
+    path = tmp_path / "last.safetensors"
+    save_checkpoint(path, network, step.optimizer, Position(0, 1), "plan")
+    again, resumed = made()
+    checkpoint = Checkpoint(path, "plan")
+    checkpoint.restore_student(again)
+    checkpoint.restore_optimizer(resumed.optimizer)
+    for parameter, state in resumed.optimizer.state.items():
+        assert state["momentum_buffer"].stride() == parameter.stride()
+    step(batches[1], 0.1)
+    resumed(batches[1], 0.1)
+    assert same_weights(network, again)

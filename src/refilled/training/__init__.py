@@ -5,7 +5,12 @@ from refilled.training.checkpoint import Position
 from refilled.training.loop import LossIsNotFinite, Training, train, training
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter, make_reporter
-from refilled.training.settings import TrainSettings, make_deterministic, pick_device
+from refilled.training.settings import (
+    TrainSettings,
+    bfloat16_would_pay,
+    make_deterministic,
+    pick_device,
+)
 from refilled.training.step import PlainStep
 from refilled.training.turns import take_turns
 
@@ -18,6 +23,7 @@ __all__ = [
     "Teachers",
     "TrainSettings",
     "Training",
+    "bfloat16_would_pay",
     "make_deterministic",
     "make_reporter",
     "pick_device",

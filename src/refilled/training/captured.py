@@ -7,6 +7,7 @@ on the device, so that a replay needs nothing from the host.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,22 @@ _last_random: torch.cuda.Event | None = None
 """End of the last replay that drew random numbers. All graphs read the one generator's state from one place
 on the device, so that those that draw must not overlap."""
 _WARM_UP_STEPS = 3  # libraries choose their kernels and allocate their workspaces here, not in the graph
+
+
+@cache
+def _aside() -> torch.cuda.Stream:
+    return torch.cuda.Stream()
+
+
+def _stream_to_capture_on() -> torch.cuda.Stream:
+    """The current stream, or one aside where that is the default one, on which nothing can be captured.
+
+    Libraries keep a workspace for each stream, and a graph goes on using that of the stream it was captured
+    on. Trainings that take turns have streams of their own; captured on one and the same, their graphs would
+    write into one workspace at the same time.
+    """
+    current = torch.cuda.current_stream()
+    return _aside() if current == torch.cuda.default_stream() else current
 
 
 class CapturedEpochs:
@@ -55,7 +72,7 @@ class CapturedEpochs:
             self._warm_up()
             self._losses = torch.zeros(steps, len(step.terms), device=device)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph, stream=_stream_to_capture_on()):
                 self._step()
         finally:
             snapshot.restore()
@@ -87,7 +104,7 @@ class CapturedEpochs:
 
     def _warm_up(self) -> None:
         before = torch.cuda.get_rng_state()
-        side = torch.cuda.Stream()
+        side = _stream_to_capture_on()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP_STEPS):

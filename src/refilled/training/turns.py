@@ -1,11 +1,18 @@
 """Several trainings in one process, in turns."""
 
 from collections.abc import Generator, Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
+
+
+@cache
+def _stream(number: int) -> torch.cuda.Stream:
+    """Always the same stream for the same place: there are only so many."""
+    return torch.cuda.Stream()
 
 
 def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]:
@@ -26,7 +33,7 @@ def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]
     streams: list[torch.cuda.Stream | None] = [None] * at_once
     if at_once > 1 and torch.cuda.is_available():
         torch.cuda.synchronize()
-        streams = [torch.cuda.Stream() for _ in places]
+        streams = [_stream(number) for number in range(at_once)]
     more = True
     try:
         while more or any(place is not None for place in places):
