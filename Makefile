@@ -21,7 +21,9 @@ test: .venv/installed  ## style, types, tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 
 bench: .venv/installed  ## speed and memory against what one would run instead
+	$(BIN)/python benchmarks/training.py $(BENCH)
 	$(BIN)/python benchmarks/comparison.py
+	$(BIN)/python benchmarks/folder.py
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

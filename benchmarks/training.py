@@ -17,7 +17,7 @@ to ``--steps`` steps, with the shuffling and the start of the loader's workers i
 half the range between the quartiles. *peak* is the memory of PyTorch's allocator beyond images, teacher and
 table, without what was needed to choose kernels; it is only measured on a GPU. *floor* is the share of the
 least possible time, see ``roofline.py``. What is paid once (capturing, compiling, asking the teacher about
-every view) has a table of its own and is in no other number. On a CPU images are seen in 8 views each, not in
+every view) has a table of its own and is in no other number. On a CPU images are seen in 4 views each, not in
 all 162: a step takes the same time, and to ask about all would take many minutes (``--views 0`` does).
 
 Further tables: several seeds in turns beside one alone, and evaluation beside a plain loop.
@@ -60,10 +60,13 @@ from refilled.training import (
 
 SIDE, CLASSES, LR = 32, 50, 0.01
 EPOCHS = 200  # of the run that is imagined around the measured steps: they decide what pays for itself
-VIEWS_ON_CPU = 8  # of 162: to ask about all of them takes as long as the rest of the benchmark ten times over
 WARM_UP = 3  # steps in which libraries choose their kernels
 IN_STEP = "fast, teacher in the step"
 WAYS = ("user", "plain", "fast", "compiled")
+ON_CPU = {
+    "students": ["wrn-16-2", "wrn-16-1", "resnet-20"], "batch_size": 128, "images": 512, "views": 4,
+    "steps": 4, "repeats": 3, "seeds": 1,
+}  # fmt: skip
 TINY = {
     "teacher": "wrn-10-1", "students": ["wrn-10-1"], "seeds_student": "wrn-10-1", "batch_size": 32,
     "images": 128, "views": 4, "steps": 2, "repeats": 1, "seeds": 2, "workers": 0,
@@ -119,10 +122,8 @@ class World:
         self.classes = LabelSpace(str(label) for label in range(CLASSES))
         images, labels = make_images(options.images)
         self.images, self.labels = images.to(self.device), labels.to(self.device)
-        views = options.views
-        if views is None:
-            views = VIEWS_ON_CPU if self.device.type == "cpu" else 0
-        self.batches = Batches(self.images, self.labels, options.batch_size, "crop-flip", views=views or None)
+        views = options.views or None
+        self.batches = Batches(self.images, self.labels, options.batch_size, "crop-flip", views=views)
         self.steps = min(options.steps, len(self.batches))
         self.batch_size = self.batches.batch_size
         teacher = self.network(options.teacher, 0)
@@ -579,7 +580,7 @@ def measure_all(world: World, found: Row, save: Callable[[], None]) -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Options; ``--tiny`` has other defaults."""
+    """Options; a CPU and ``--tiny`` have other defaults."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -594,9 +595,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--images", type=int, default=25_000)
-    parser.add_argument(
-        "--views", type=int, help=f"see each image in this many only; 0: all 162 (on a CPU {VIEWS_ON_CPU})"
-    )
+    parser.add_argument("--views", type=int, default=0, help="see each image in this many only; 0: all 162")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60, help="of a repeat, an epoch at most")
     parser.add_argument("--seeds", type=int, default=3, help="trained together; 1: leave that out")
@@ -604,7 +603,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=user_loop.usual_workers(), help="of the user's loader")
     parser.add_argument("--write", type=Path, help="JSON file for all repeats")
     parser.add_argument("--tiny", action="store_true", help="a few seconds, to see that it runs")
-    if parser.parse_args().tiny:
+    first = parser.parse_args()
+    if pick_device(first.device).type == "cpu":
+        parser.set_defaults(**ON_CPU)
+    if first.tiny:
         parser.set_defaults(**TINY)
     options = parser.parse_args()
     if options.compile and "compiled" not in options.ways:

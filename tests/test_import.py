@@ -12,7 +12,7 @@ import pytest
 import refilled
 
 SOURCE = Path(refilled.__file__).parent
-HEAVY = ("tyro", "rich", "matplotlib", "sklearn", "timm", "transformers", "torchvision")
+HEAVY = ("tyro", "rich", "matplotlib", "optuna", "sklearn", "timm", "transformers", "torchvision")
 ROOMS = (
     ("errors", "version"),
     ("files", "checks"),
@@ -24,6 +24,7 @@ ROOMS = (
     ("training",),
     ("evaluation",),
     ("runs",),
+    ("fewshot",),
     ("suite", "report"),
     ("cli",),
 )

@@ -198,6 +198,8 @@ class BenchCommand:
     Examples: refilled bench --list
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled student --seeds 3
     refilled bench cifar100-gkd --render
+    refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled --tune 30 --tune-epochs 60
+    refilled bench --figures overlap weights
     """
 
     table: Annotated[Positional[str | None], arg(metavar="TABLE")] = None
@@ -218,12 +220,19 @@ class BenchCommand:
     """Seeds 0 to this less one."""
     data: Path | None = None
     """Folder that holds the data sets as published, side by side; none: that of REFILLED_DATA."""
-    work: Path = Path("runs/bench")
-    """Folder for teachers, which are trained once."""
+    work: Path = suite.WORK
+    """Folder for teachers, which are trained once, students of figures, and trials of --tune."""
     ledger: Path = Path("results/ledger.jsonl")
     """File of finished runs; each is appended as it ends."""
     render: bool = False
     """Only write results/TABLE.md from the ledger."""
+    figures: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(none)")] = ()
+    """Only draw these figures, or all, into results/figures; they take no TABLE."""
+    tune: int | None = None
+    """Only search the method's settings on validation images, in this many trials (with those made before);
+    what is chosen goes to results/tuned. Each trial trains --seeds students."""
+    tune_epochs: int | None = None
+    """Epochs of a trial; none: those of the table."""
     tiny: bool = False
     """The same shape of experiment in seconds, on digits, with a ledger in --work."""
     together: int | None = None
@@ -234,7 +243,10 @@ class BenchCommand:
     """cpu, cuda or mps; auto: cuda where there is one."""
 
     def run(self) -> None:
-        """List, run or render."""
+        """List, draw, tune, run or render."""
+        if self.figures:
+            self._draw()
+            return
         if self.list or self.table is None:
             for table in suite.TABLES.values():
                 say(f"{table.name}: {table.title}", style="bold")
@@ -247,13 +259,17 @@ class BenchCommand:
             {"overlap": self.overlap, "student": self.student, "method": self.method, "shots": self.shots},
             self.where,
         )
-        ledger = suite.Ledger(self.work / "tiny.jsonl" if self.tiny else self.ledger)
-        for note in ledger.notes():
-            say(note, style="yellow")
+        ledger = self._ledger()
+        places = suite.Places(self.data, self.work)
+        bench = suite.Bench(ledger, places, self.device, say, self.together, compile=self.compile)
+        if self.tune is not None:
+            folder = ledger.path.parent / "tuned"
+            suite.tune_table(
+                table, where, bench, folder, self.tune, self.seeds, self.tune_epochs, tiny=self.tiny
+            )
+            return
         if not self.render:
             cells = suite.cells_of(table, where, self.seeds, tiny=self.tiny)
-            places = suite.Places(self.data, self.work)
-            bench = suite.Bench(ledger, places, self.device, say, self.together, compile=self.compile)
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
         command = f"refilled bench {table.name} --render"
@@ -264,6 +280,19 @@ class BenchCommand:
         path = self.ledger.parent / f"{table.name}.md"
         write_text(path, page)
         say(f"{path} is written")
+
+    def _ledger(self) -> suite.Ledger:
+        ledger = suite.Ledger(self.work / "tiny.jsonl" if self.tiny else self.ledger)
+        for note in ledger.notes():
+            say(note, style="yellow")
+        return ledger
+
+    def _draw(self) -> None:
+        if self.table is not None:
+            raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
+        ledger, places = self._ledger(), suite.Places(self.data, self.work)
+        studio = suite.Studio(ledger, places, self.device, self.seeds, self.tiny, say)
+        suite.make_figures(self.figures, studio, ledger.path.parent / "figures")
 
 
 def say(text: str, style: str = "") -> None:

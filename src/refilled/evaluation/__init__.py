@@ -1,16 +1,19 @@
 """Evaluation: outputs of a network, accuracies, classifiers without training, statistics over seeds."""
 
 from refilled.evaluation.accuracy import per_class, top_k
+from refilled.evaluation.joint import Joint, joint_accuracy
 from refilled.evaluation.neighbours import nearest_class_mean, nearest_neighbour
 from refilled.evaluation.predict import Outputs, predict
 from refilled.evaluation.probe import logistic_regression
 from refilled.evaluation.statistics import Spread, counting_error, half_interval, paired_error, spread
 
 __all__ = [
+    "Joint",
     "Outputs",
     "Spread",
     "counting_error",
     "half_interval",
+    "joint_accuracy",
     "logistic_regression",
     "nearest_class_mean",
     "nearest_neighbour",

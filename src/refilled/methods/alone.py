@@ -33,5 +33,5 @@ def stages(
 
 
 METHOD = Method(
-    "student", "the student alone, with cross-entropy", AloneSettings, stages, needs_teacher=False
+    "student", "the student alone, with cross-entropy", AloneSettings, stages, needs_teacher=False, keeps=True
 )

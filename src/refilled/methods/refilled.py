@@ -194,8 +194,20 @@ def _joint(
 
 
 METHODS = (
-    Method("refilled", "both stages, with the settings that measured best", RefilledSettings, two_stages),
-    Method("refilled-emb", "stage 1, then cross-entropy", EmbeddingFirstSettings, _embedding_only),
+    Method(
+        "refilled",
+        "both stages, with the settings that measured best",
+        RefilledSettings,
+        two_stages,
+        keeps=True,
+    ),
+    Method(
+        "refilled-emb",
+        "stage 1, then cross-entropy",
+        EmbeddingFirstSettings,
+        _embedding_only,
+        keeps=True,
+    ),
     Method(
         "refilled-stage1",
         "stage 1 alone: the head stays untrained, the embedding is what counts",
@@ -209,9 +221,15 @@ METHODS = (
         _embedding_then_kd,
         check=same_classes_for("refilled-kd"),
     ),
-    Method("refilled-lkd", "stage 2 alone, from scratch", ClassifierSettings, _classifier_only),
-    Method("refilled-minus", "both stages, no weight per image", MinusSettings, two_stages),
-    Method("refilled-gamma", "one stage with all terms at once", JointSettings, _joint),
-    Method("refilled-paper", "both stages, settings of the paper", PaperSettings, two_stages),
-    Method("refilled-authors", "both stages, settings of the authors' code", AuthorsSettings, two_stages),
+    Method("refilled-lkd", "stage 2 alone, from scratch", ClassifierSettings, _classifier_only, keeps=True),
+    Method("refilled-minus", "both stages, no weight per image", MinusSettings, two_stages, keeps=True),
+    Method("refilled-gamma", "one stage with all terms at once", JointSettings, _joint, keeps=True),
+    Method("refilled-paper", "both stages, settings of the paper", PaperSettings, two_stages, keeps=True),
+    Method(
+        "refilled-authors",
+        "both stages, settings of the authors' code",
+        AuthorsSettings,
+        two_stages,
+        keeps=True,
+    ),
 )

@@ -57,4 +57,6 @@ def stages(
     return [relations, cross_entropy_stage(student, second)]
 
 
-METHOD = Method("rkd", "distances and angles of the embedding, then cross-entropy", RKDSettings, stages)
+METHOD = Method(
+    "rkd", "distances and angles of the embedding, then cross-entropy", RKDSettings, stages, keeps=True
+)

@@ -55,6 +55,7 @@ class Method:
             evaluation mode.
         needs_teacher: False for a student alone.
         check: raises a UserError, before any training, where teacher and student do not fit.
+        keeps: whether the student may also learn the teacher's classes, see ``keeping.py``.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Method:
     stages: "StageMaker"
     needs_teacher: bool = True
     check: Callable[[Network, Network], None] | None = None
+    keeps: bool = False
 
 
 StageMaker = Callable[[Network, Network, Batches, Any, int], list[Stage]]

@@ -177,8 +177,9 @@ def compare(
         if alone:
             reporter.line(f"--- {said} ({numbers[-1] + 1} of {seeds}): student alone, equal epochs")
             places = [_place(base, "student", seed, False) for seed in chosen]
+            keeps = settings.get("keep_teacher_classes", False)  # those need it even without a method
             without += distill_seeds(
-                None, student, data, "student", places, chosen,
+                teacher if keeps else None, student, data, "student", places, chosen,
                 resume=resume, reporter=reporter, shared=in_common, **shared,
             )  # fmt: skip
     verdict = Verdict(tuple(with_teacher), tuple(without))

@@ -1,6 +1,6 @@
 """Data, teacher and student made ready for each other, on the device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,8 @@ from refilled.runs.holding import choose_holding
 from refilled.runs.settings import DataSettings
 from refilled.training import TrainSettings
 
-_OF_OPENING = ("classes", "class_order", "shots", "val_fraction", "split_seed", "skip_bad_images")
+OF_OPENING = ("classes", "class_order", "shots", "val_fraction", "split_seed", "skip_bad_images")
+"""Settings of data that is not open yet."""
 FOLDER_SIZE = 64  # side of the images for a network of ours that learns from a folder of photographs
 
 
@@ -43,11 +44,21 @@ class Prepared:
     notes: tuple[str, ...]
     """Lines that the person should see: splits made, images skipped."""
 
+    def relabelled(self, labels: list[int], classes: LabelSpace) -> "Prepared":
+        """The same images with label ``labels[i]`` for i, among other classes; for judging."""
+
+        def part(batches: Batches) -> Batches:
+            new = torch.tensor(labels, device=batches.device)[batches.labels]
+            return Batches(batches.source, new, batches.batch_size)
+
+        val = part(self.val) if self.val is not None else None
+        return replace(self, classes=classes, train=part(self.train), val=val, test=part(self.test))
+
 
 def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) -> Splits:
     """Open the data as the settings say; a :class:`Splits` that was opened already is taken as it is."""
     if isinstance(data, Splits):
-        ignored = [name for name in _OF_OPENING if getattr(settings, name) != getattr(DataSettings(), name)]
+        ignored = [name for name in OF_OPENING if getattr(settings, name) != getattr(DataSettings(), name)]
         if ignored:
             raise UserError(
                 f"the data is open already; give {', '.join(ignored)} to refilled.data.open_data instead"
@@ -165,14 +176,22 @@ def starts_fresh(student: str | Path | Network) -> bool:
     return not isinstance(student, Network) and is_native(str(student))
 
 
-def make_student(student: str | Path | Network, splits: Splits, settings: DataSettings, seed: int) -> Network:
-    """A student for the data's classes: fresh weights of ours, another library's model, or one given."""
+def make_student(
+    student: str | Path | Network,
+    splits: Splits,
+    settings: DataSettings,
+    seed: int,
+    classes: LabelSpace | None = None,
+) -> Network:
+    """A student for the data's classes (or others, if given): fresh weights of ours, another library's
+    model, or one given."""
+    wanted = classes or splits.classes
     if isinstance(student, Network):
-        if student.classes != splits.classes:
-            raise UserError(f"the student knows {student.classes!r}, the data holds {splits.classes!r}")
+        if student.classes != wanted:
+            raise UserError(f"the student knows {student.classes!r}, and {wanted!r} are needed")
         return student.requires_grad_(True)
     torch.manual_seed(seed)
     if not starts_fresh(student):
-        return load(str(student), splits.classes)
+        return load(str(student), wanted)
     size = settings.image_size or splits.image_size or FOLDER_SIZE
-    return load(str(student), splits.classes, image_size=size, channels=splits.channels)
+    return load(str(student), wanted, image_size=size, channels=splits.channels)

@@ -13,6 +13,7 @@ from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.labels import Overlap
 from refilled.methods import Stage, get_method
+from refilled.methods.keeping import all_classes, calibrate, check_keeping, columns_of, keeping_stages
 from refilled.models import Network, save_network
 from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
 from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
@@ -53,8 +54,10 @@ class Run:
     ):
         chosen = get_method(method)
         self.settings, data_settings, own_settings = sort_settings(chosen, settings)
-        if chosen.needs_teacher and teacher is None:
-            raise UserError(f"method {method} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
+        keeps = self.settings.keep_teacher_classes
+        if (chosen.needs_teacher or keeps) and teacher is None:
+            what = f"method {method}" if chosen.needs_teacher else "--keep-teacher-classes"
+            raise UserError(f"{what} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
         if teacher is student and isinstance(student, Network):
             raise UserError("teacher and student are one and the same network; give a copy of it")
         self.method, self.resume, self.reporter, self.shared = method, resume, reporter, shared
@@ -63,7 +66,7 @@ class Run:
         make_deterministic(self.settings.deterministic)
         config = {
             "method": method,
-            "teacher": _describe(teacher) if chosen.needs_teacher else None,
+            "teacher": _describe(teacher) if chosen.needs_teacher or keeps else None,
             "student": _describe(student),
             "data": data.name if isinstance(data, Splits) else str(Path(data)),
             "settings": what_settings(self.settings, data_settings, own_settings),
@@ -79,12 +82,16 @@ class Run:
                 return
 
         splits = shared.splits(data, data_settings, self.settings.seed)
-        wanted = teacher if chosen.needs_teacher else None
+        wanted = teacher if chosen.needs_teacher or keeps else None
         self.teacher = shared.teacher(wanted, device) if wanted is not None else None
-        self.student = make_student(student, splits, data_settings, self.settings.seed)
+        classes = splits.classes
+        if keeps and self.teacher is not None:
+            check_keeping(chosen, self.teacher)
+            classes = all_classes(self.teacher, splits.classes)
+        self.student = make_student(student, splits, data_settings, self.settings.seed, classes)
         self.overlap: Overlap | None = None
         if self.teacher is not None:
-            self.overlap = self.teacher.classes.overlap(self.student.classes)
+            self.overlap = self.teacher.classes.overlap(splits.classes)
             if chosen.check is not None:
                 chosen.check(self.teacher, self.student)
         check_channels(splits, teacher=self.teacher, student=self.student)
@@ -93,13 +100,21 @@ class Run:
         if starts_fresh(student):
             self.student.normalise_by(self.images.mean, self.images.std)
         self.student = place(self.student, device)
-        self.stages = chosen.stages(
-            self.teacher,  # type: ignore[arg-type]
-            self.student,
-            self.images.train,
-            own_settings,
-            self.settings.epochs,
-        )
+        self.train_images = self.images.train
+        if keeps and self.teacher is not None:
+            self.stages = keeping_stages(
+                chosen, self.teacher, self.student, splits.classes, self.train_images, own_settings,
+                self.settings.epochs, weight=self.settings.keep_weight, tau=self.settings.keep_tau,
+            )  # fmt: skip
+            self.images = self.images.relabelled(columns_of(classes, splits.classes), classes)
+        else:
+            self.stages = chosen.stages(
+                self.teacher,  # type: ignore[arg-type]
+                self.student,
+                self.train_images,
+                own_settings,
+                self.settings.epochs,
+            )
         for line in (*_introduction(self.images, self.teacher, self.overlap), *self.student.notes):
             reporter.line(line)
         if self.settings.precision == "auto" and bfloat16_would_pay(device):
@@ -113,7 +128,7 @@ class Run:
         return training(
             self.stages,
             self.student,
-            self.images.train,
+            self.train_images,
             self.settings,
             plan=self.plan,
             folder=self.folder,
@@ -125,6 +140,8 @@ class Run:
 
     def finish(self, seconds: float) -> Result:
         """Measure the trained student, and write it down."""
+        if self.settings.keep_teacher_classes and self.settings.calibrate and not calibrate(self.student):
+            self.reporter.line(f"the head of {self.student.spec} is no linear layer: it is not calibrated")
         result = measure(
             self.method,
             self.teacher,

@@ -3,12 +3,14 @@
 from refilled.errors import unknown
 from refilled.suite import cifar100, cub, sweeps
 from refilled.suite.cell import Cell, TeacherCell
+from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.ledger import Ledger
-from refilled.suite.places import Places
+from refilled.suite.places import WORK, Places
 from refilled.suite.render import render
 from refilled.suite.run import Bench
 from refilled.suite.table import Point, Table
 from refilled.suite.tiny import cells_of, tiny_cell
+from refilled.suite.tune import tune_table
 
 TABLES: dict[str, Table] = {table.name: table for table in (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES)}
 
@@ -21,16 +23,21 @@ def get_table(name: str) -> Table:
 
 
 __all__ = [
+    "FIGURES",
     "TABLES",
+    "WORK",
     "Bench",
     "Cell",
     "Ledger",
     "Places",
     "Point",
+    "Studio",
     "Table",
     "TeacherCell",
     "cells_of",
     "get_table",
+    "make_figures",
     "render",
     "tiny_cell",
+    "tune_table",
 ]

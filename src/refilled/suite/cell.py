@@ -69,13 +69,20 @@ class Cell:
         """All settings that decide what comes out, those with their default value too."""
         if self.method not in METHODS:  # a baseline on the teacher's embedding, which trains nothing
             return dict(self.settings)
-        named = {
+        return what_settings(*sort_settings(get_method(self.method), self.arguments()))
+
+    def arguments(self) -> dict[str, Any]:
+        """Settings by name as :func:`refilled.distill` takes them: its own, seed, shots and classes."""
+        return dict(self.settings) | {
             "seed": self.seed,
             "shots": self.shots,
             "classes": self.classes,
             "class_order": self.class_order,
         }
-        return what_settings(*sort_settings(get_method(self.method), dict(self.settings) | named))
+
+    def with_settings(self, **changes: Any) -> "Cell":
+        """The same cell with some settings changed."""
+        return replace(self, settings=pairs(**(dict(self.settings) | changes)))
 
     def with_seed(self, seed: int) -> "Cell":
         """The same cell with another seed."""

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refilled.errors import UserError
-from refilled.suite.cell import TeacherCell
+from refilled.suite.cell import Cell, TeacherCell
 
 DATA_VARIABLE = "REFILLED_DATA"
+WORK = Path("runs/bench")
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Places:
 
     Args:
         data: folder that holds the data sets as published, side by side; None: that of ``REFILLED_DATA``.
-        work: folder for teachers, which are trained once.
+        work: folder for teachers, which are trained once, students of figures, and trials of a search.
     """
 
     data: Path | None
@@ -39,3 +40,7 @@ class Places:
         cell = teacher.as_cell()
         classes = (teacher.classes or "all").replace(":", "-")
         return self.work / "teachers" / f"{teacher.data}-{classes}-{teacher.network}-{cell.key}"
+
+    def student_folder(self, cell: Cell) -> Path:
+        """Run folder of a student that is trained for a figure."""
+        return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"

@@ -1,15 +1,14 @@
 """Tables in Markdown, from the ledger alone."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refilled.evaluation import Spread, spread
 from refilled.suite.cell import Cell
 from refilled.suite.ledger import Ledger
 from refilled.suite.table import Point, Table
-from refilled.suite.tiny import tiny_cell
+from refilled.suite.tiny import tiny_table
 
 
 def render(table: Table, ledger: Ledger, seeds: int = 3, command: str = "", *, tiny: bool = False) -> str:
@@ -23,8 +22,7 @@ def render(table: Table, ledger: Ledger, seeds: int = 3, command: str = "", *, t
         tiny: look for the tiny cells instead.
     """
     if tiny:
-        alone = _tiny(table.alone) if table.alone else None
-        table = replace(table, cell=_tiny(table.cell), alone=alone, published=lambda point: None)
+        table = tiny_table(table)
     axes = dict(table.axes)
     *others, row_axis, column_axis = axes
     parts = [f"# {table.name}", "", table.title + ".", "", f"Paper: {table.source}.", ""]
@@ -42,14 +40,6 @@ def render(table: Table, ledger: Ledger, seeds: int = 3, command: str = "", *, t
     if command:
         parts += [f"Made by `{command}`.", ""]
     return "\n".join(parts)
-
-
-def _tiny(cell: Callable[[Point], Cell | None]) -> Callable[[Point], Cell | None]:
-    def shrunk(point: Point) -> Cell | None:
-        found = cell(point)
-        return tiny_cell(found) if found is not None else None
-
-    return shrunk
 
 
 def _grid(

@@ -47,11 +47,15 @@ class Bench:
         """Run those of the cells that are not in the ledger; the teachers they need come first."""
         missing = list({cell.key: cell for cell in cells if not self.ledger.has(cell)}.values())
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
-        for teacher in {cell.teacher for cell in missing if cell.teacher is not None}:
-            self._make(teacher)
+        self.make_teachers(missing)
         total = len(missing)
         jobs = (self._job(cell, number, total) for number, cell in enumerate(missing, start=1))
         take_turns(jobs, self.at_once)
+
+    def make_teachers(self, cells: Sequence[Cell]) -> None:
+        """Train the teachers of those cells that are not there yet."""
+        for teacher in {cell.teacher for cell in cells if cell.teacher is not None}:
+            self._make(teacher)
 
     def _make(self, teacher: TeacherCell) -> None:
         """Train a teacher, unless that was done before; an interrupted one goes on."""
@@ -68,8 +72,7 @@ class Bench:
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
-        named = {"seed": cell.seed, "shots": cell.shots, "classes": cell.classes}
-        return dict(cell.settings) | named | {"class_order": cell.class_order} | self.settings
+        return cell.arguments() | self.settings
 
     def _job(self, cell: Cell, number: int, total: int) -> Generator[None, None, None]:
         if cell.world not in self._shared:

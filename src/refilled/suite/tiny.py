@@ -1,11 +1,11 @@
 """Any cell in a second or two: the same method and shape of the problem, on digits with small networks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from refilled.suite.cell import Cell, TeacherCell, pairs
-from refilled.suite.table import Table
+from refilled.suite.table import Point, Table
 
 _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
 _KEPT = ("strength", "max_impostors", "weight", "comparison_scale", "lr")
@@ -34,6 +34,20 @@ def cells_of(
     cells = [table.cell(point) for point in table.points(where)]
     shrink = tiny_cell if tiny else lambda cell: cell
     return [shrink(cell).with_seed(seed) for seed in range(seeds) for cell in cells if cell is not None]
+
+
+def tiny_table(table: Table) -> Table:
+    """The table with tiny cells; nothing was published for those."""
+    alone = _shrunk(table.alone) if table.alone else None
+    return replace(table, cell=_shrunk(table.cell), alone=alone, published=lambda point: None)
+
+
+def _shrunk(cell: Callable[[Point], Cell | None]) -> Callable[[Point], Cell | None]:
+    def shrunk(point: Point) -> Cell | None:
+        found = cell(point)
+        return tiny_cell(found) if found is not None else None
+
+    return shrunk
 
 
 def _tiny_teacher(teacher: TeacherCell) -> TeacherCell:

@@ -47,6 +47,15 @@ class TrainSettings:
     """Decides initial weights, order of the images, augmentation and the choice of shots."""
     deterministic: bool = False
     """Only operations that give the same result every time, on a GPU too; slower."""
+    keep_teacher_classes: bool = False
+    """The student also learns the teacher's classes, without their images: from the teacher's predictions on
+    the new ones. It then predicts the teacher's classes (names and order kept) and its own."""
+    keep_weight: float = 1.0
+    """Weight of the term that keeps the teacher's classes."""
+    keep_tau: float = 2.0
+    """Its temperature."""
+    calibrate: bool = True
+    """After keeping the teacher's classes, drop the head's biases and give all class weights one length."""
     validate_every: int | None = None
     """Epochs between validations; none: ten times in a stage."""
     checkpoint_seconds: float = 20.0
@@ -61,6 +70,8 @@ class TrainSettings:
         check_number("weight_decay", self.weight_decay, least=0, most=1e38)
         check_number("decay", self.decay, above=0)
         check_number("seed", self.seed, least=0, below=2**63)
+        check_number("keep_weight", self.keep_weight, above=0)
+        check_number("keep_tau", self.keep_tau, above=0)
         check_number("validate_every", self.validate_every, least=1)
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
 

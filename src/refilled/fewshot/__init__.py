@@ -1,0 +1,49 @@
+"""Few and middle shot: thousands of small trainings at once, and what they are compared with.
+
+episodes = Episodes(pool.labels, shots=5, classes=pool.classes)
+views = Views(pool)
+method = RefilledTasks(ask_teacher(teacher, views), student, views)
+print(run_tasks(method, episodes, 10_000))
+"""
+
+from refilled.fewshot.batched import Students, start_students
+from refilled.fewshot.classifiers import (
+    OnEmbeddings,
+    nearest_class_mean,
+    nearest_neighbour,
+    prototypes,
+    simple_shot,
+)
+from refilled.fewshot.episodes import Episodes, Tasks
+from refilled.fewshot.fine_tune import FineTuneTasks
+from refilled.fewshot.linear import logistic_regression, support_vectors
+from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
+from refilled.fewshot.run import Accuracy, TaskMethod, run_tasks
+from refilled.fewshot.training import TaskTraining
+from refilled.fewshot.views import Pool, Views, embed_pool, load_pool
+
+__all__ = [
+    "Accuracy",
+    "Episodes",
+    "FineTuneTasks",
+    "OnEmbeddings",
+    "Pool",
+    "RefilledTasks",
+    "Students",
+    "TaskMethod",
+    "TaskTraining",
+    "Tasks",
+    "TeacherView",
+    "Views",
+    "ask_teacher",
+    "embed_pool",
+    "load_pool",
+    "logistic_regression",
+    "nearest_class_mean",
+    "nearest_neighbour",
+    "prototypes",
+    "run_tasks",
+    "simple_shot",
+    "start_students",
+    "support_vectors",
+]

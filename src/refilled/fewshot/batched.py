@@ -1,0 +1,130 @@
+"""T students at once: their weights stacked, one optimiser for all.
+
+Batch normalisation is that of an ordinary training, task by task: a step normalises by the statistics of
+the task's own batch and moves the task's own running ones, which are used for its queries. So no query ever
+sees another one. The gradient of a sum of losses over tasks is, for each task's weights, that of its own
+loss; SGD treats every number by itself; hence T trainings in one are T trainings.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from refilled.data.randomness import mixed_seed
+from refilled.fewshot.episodes import Tasks
+from refilled.fewshot.forward import State, Way, forward
+from refilled.models import Network, load
+from refilled.models.names import as_label_space
+
+_OF_WEIGHTS = mixed_seed(0x77656967)  # apart from all other draws of a seed
+
+
+class Students:
+    """Networks of one architecture with stacked weights.
+
+    Args:
+        network: what each of them is; not changed, and its weights are not used.
+        weights: parameters [T, ...] by name.
+        statistics: running means and variances [T, C] by name.
+        way: of computing, see :mod:`refilled.fewshot.forward`.
+    """
+
+    def __init__(self, network: Network, weights: State, statistics: State, way: Way = "auto"):
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.weights = {name: value.detach().requires_grad_() for name, value in weights.items()}
+        self.statistics = {name: value.detach() for name, value in statistics.items()}
+        self.way = way
+
+    def __call__(self, images: Tensor, training: bool) -> tuple[Tensor, Tensor]:
+        """Embeddings [T, B, dim] and logits [T, B, ways] of images [T, B, C, side, side]."""
+        self.network.train(training)
+        images = images.to(self.network._mean.dtype)
+        return forward(self.network, self.weights, self.statistics, images, self.way)
+
+    @property
+    def backbone(self) -> list[Tensor]:
+        """Stacked parameters that make the embeddings."""
+        return [value for name, value in self.weights.items() if not name.startswith("head.")]
+
+    @property
+    def head(self) -> list[Tensor]:
+        """Stacked parameters of the classifiers."""
+        return [value for name, value in self.weights.items() if name.startswith("head.")]
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """Classes int64 [T, B], by the running statistics."""
+        return self(images, training=False)[1].argmax(dim=2)
+
+
+def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way: Way = "auto") -> Students:
+    """A student for each task: the network with a fresh head, or with fresh weights altogether.
+
+    What is fresh is a function of the tasks' seed and the task's number.
+
+    Args:
+        network: whose architecture, and unless ``scratch`` whose weights, the students start with.
+        tasks: as many students, with as many classes.
+        scratch: start from fresh weights everywhere; for networks of ours.
+        way: of computing.
+    """
+    networks = [one_student(network, tasks, number, scratch=scratch) for number in tasks.numbers]
+    weights = _stacked([dict(each.named_parameters()) for each in networks])
+    statistics = _stacked([_statistics(each) for each in networks])
+    return Students(networks[0], weights, statistics, way)
+
+
+def one_student(network: Network, tasks: Tasks, number: int, *, scratch: bool = False) -> Network:
+    """The student that :func:`start_students` makes for one task, as a network of its own."""
+    with _seeded(tasks.seed, _OF_WEIGHTS, number):
+        if scratch:
+            how = network.preprocess
+            fresh = load(
+                network.spec,
+                tasks.ways,
+                image_size=how.size,
+                channels=how.channels,
+                mean=how.mean,
+                std=how.std,
+            )
+            return fresh.to(network.device, network._mean.dtype)
+        head = nn.Linear(network.dim, tasks.ways)
+    student = copy.deepcopy(network).requires_grad_(True)
+    student.head = head.to(network.device, network._mean.dtype)
+    student.classes = as_label_space(tasks.ways)
+    return student
+
+
+def repeated_students(network: Network, count: int, way: Way = "auto") -> Students:
+    """``count`` copies of a network, with its own head."""
+    each = {
+        name: value.detach().expand(count, *value.shape).clone() for name, value in network.named_parameters()
+    }
+    statistics = {
+        name: value.expand(count, *value.shape).clone() for name, value in _statistics(network).items()
+    }
+    return Students(network, each, statistics, way)
+
+
+def _statistics(network: Network) -> State:
+    """Running means and variances; how many batches they are of is of no use here."""
+    return {
+        name: value
+        for name, value in network.named_buffers()
+        if name.endswith(("_mean", "_var")) and "." in name
+    }
+
+
+def _stacked(states: list[State]) -> State:
+    return {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
+
+
+@contextmanager
+def _seeded(*parts: int) -> Iterator[None]:
+    """Layers draw their first weights from the global generator: set it, and put it back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(mixed_seed(*parts))
+        yield

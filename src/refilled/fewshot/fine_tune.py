@@ -1,0 +1,54 @@
+"""Fine-tuning for few-shot tasks: a network with a fresh head learns the support by cross-entropy."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from refilled.fewshot.batched import Students, start_students
+from refilled.fewshot.episodes import Tasks
+from refilled.fewshot.forward import Way
+from refilled.fewshot.training import TaskStage, TaskStep, TaskTraining, train_tasks
+from refilled.fewshot.views import Views
+from refilled.models import Network
+
+
+def cross_entropies(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
+    """The loss [T] of each task."""
+    wanted = step.labels.expand(len(logits), -1)
+    return F.cross_entropy(logits.mT, wanted, reduction="none").mean(dim=1)
+
+
+class FineTuneTasks:
+    """All of the network learns each task; with ``scratch``, it is the student alone.
+
+    The head alone is logistic regression, of which :mod:`refilled.fewshot.linear` finds the optimum.
+
+    Args:
+        network: what is tuned, usually the teacher.
+        views: of the pool's images.
+        training: of the networks.
+        scratch: start from fresh weights instead of the network's.
+        way: of computing many networks at once.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        views: Views,
+        training: TaskTraining | None = None,
+        *,
+        scratch: bool = False,
+        way: Way = "auto",
+    ):
+        self.network, self.views, self.training = network, views, training or TaskTraining()
+        self.scratch, self.way = scratch, way
+
+    def train(self, tasks: Tasks) -> Students:
+        """The trained networks of the tasks."""
+        students = start_students(self.network, tasks, scratch=self.scratch, way=self.way)
+        stages = [TaskStage(self.training.steps, cross_entropies)]
+        train_tasks(students, tasks, self.views, stages, self.training)
+        return students
+
+    def __call__(self, tasks: Tasks) -> Tensor:
+        """Predicted classes int64 [T, ways * queries]."""
+        return self.train(tasks).predict(self.views.plain(tasks.queries))

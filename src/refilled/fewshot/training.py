@@ -1,0 +1,120 @@
+"""Train the students of many tasks at once, each on its own support."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from refilled.checks import check_number
+from refilled.data.randomness import mixed_seed, seeded_generator
+from refilled.fewshot.batched import Students
+from refilled.fewshot.episodes import Tasks
+from refilled.fewshot.views import Views
+
+_OF_STEPS = mixed_seed(0x73746570)  # apart from all other draws of a seed
+
+
+@dataclass(frozen=True)
+class TaskTraining:
+    """How long and how fast a student learns a task."""
+
+    steps: int = 100
+    """Steps of all stages together."""
+    per_class: int = 10
+    """Images of each class in a step: fewer than the shots are a part of them, more show several views."""
+    lr: float = 0.01
+    """Learning rate of the backbone, at the start of each stage; it falls to 0 along a cosine."""
+    head_lr: float = 0.1
+    """Learning rate of the head, likewise."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    bfloat16: bool = False
+    """Compute the networks in bfloat16; losses stay in full precision."""
+
+    def __post_init__(self) -> None:
+        check_number("steps", self.steps, least=1)
+        check_number("per_class", self.per_class, least=1)
+        check_number("lr", self.lr, least=0)
+        check_number("head_lr", self.head_lr, least=0)
+        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("weight_decay", self.weight_decay, least=0)
+
+
+@dataclass(frozen=True)
+class TaskStep:
+    """What one step of T tasks sees."""
+
+    rows: Tensor
+    """int64 [T, B], of the pool"""
+    views: Tensor
+    """int64 [T, B]"""
+    labels: Tensor
+    """int64 [B], the same for every task"""
+
+
+TaskLoss = Callable[[Tensor, Tensor, TaskStep], Tensor]
+"""Losses [T] of embeddings [T, B, dim] and logits [T, B, ways] in a step."""
+
+
+@dataclass(frozen=True)
+class TaskStage:
+    """So many steps with one loss."""
+
+    steps: int
+    loss: TaskLoss
+    with_head: bool = True
+    """Whether the head learns too."""
+
+
+def draw_steps(tasks: Tasks, steps: int, per_class: int, views: int) -> list[TaskStep]:
+    """What each step sees; of a task a function of its seed and number, however many are drawn together.
+
+    Every class has ``per_class`` places in a step. They are filled from one random order of its support
+    after the other, so that all its images are seen equally often; each place has a random view.
+    """
+    picks, seen = [], []
+    rounds = -(-steps * per_class // tasks.shots)
+    for number in tasks.numbers:
+        generator = seeded_generator(tasks.seed, _OF_STEPS, number)
+        orders = torch.rand(tasks.ways, rounds, tasks.shots, generator=generator).argsort(dim=2)
+        picks.append(orders.flatten(1)[:, : steps * per_class])
+        seen.append(torch.randint(0, views, (tasks.ways, steps * per_class), generator=generator))
+    device = tasks.rows.device
+    rows = tasks.rows.gather(2, torch.stack(picks).to(device))  # [T, ways, steps * per_class]
+    labels = torch.arange(tasks.ways, device=device).repeat_interleave(per_class)
+    shape = (len(tasks), tasks.ways, steps, per_class)
+    # [T, ways, steps, per_class] to [steps, T, ways * per_class], class by class
+    by_step, views_by_step = (
+        part.view(shape).permute(2, 0, 1, 3).flatten(2) for part in (rows, torch.stack(seen).to(device))
+    )
+    return [TaskStep(*each, labels) for each in zip(by_step, views_by_step)]
+
+
+def train_tasks(
+    students: Students, tasks: Tasks, views: Views, stages: Sequence[TaskStage], settings: TaskTraining
+) -> None:
+    """Train every student on its task, stage after stage.
+
+    Each stage has a fresh SGD with momentum over stacked weights; its learning rate falls along a cosine.
+    """
+    total = sum(stage.steps for stage in stages)
+    plan = iter(draw_steps(tasks, total, settings.per_class, views.count))
+    for stage in stages:
+        groups = [{"params": students.backbone, "lr": settings.lr}]
+        if stage.with_head:
+            groups.append({"params": students.head, "lr": settings.head_lr})
+        optimiser = torch.optim.SGD(
+            groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, stage.steps)
+        for _ in range(stage.steps):
+            step = next(plan)
+            with torch.autocast(step.rows.device.type, torch.bfloat16, enabled=settings.bfloat16):
+                z, logits = students(views.show(step.rows, step.views), training=True)
+            if settings.bfloat16:
+                z, logits = z.float(), logits.float()
+            optimiser.zero_grad()
+            stage.loss(z, logits, step).sum().backward()
+            optimiser.step()
+            falling.step()

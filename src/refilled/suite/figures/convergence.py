@@ -1,0 +1,60 @@
+"""Losses and validation accuracy of both stages, epoch by epoch."""
+
+from typing import Any
+
+from refilled.suite.cifar100 import gkd
+from refilled.suite.figures.figure import Figure, Studio
+from refilled.suite.figures.students import trained
+from refilled.training import MetricsLog
+
+OVERLAP, STUDENT = 60, "wrn-40-2"
+_MAKER = f"cifar100-gkd --overlap {OVERLAP} --student {STUDENT} --method teacher-ncm --seeds 1"
+
+
+def numbers(studio: Studio) -> dict[str, Any]:
+    """For each stage its epochs, the means of its losses, and what validation measured.
+
+    A tenth of the training images is held out for it: the student is not the one in the tables.
+    """
+    cell = studio.cell(gkd({}, "refilled", STUDENT, OVERLAP)).with_settings(
+        val_fraction=0.1, validate_every=1
+    )
+    trained(studio, cell, _MAKER)
+    records = MetricsLog(studio.places.student_folder(cell) / "metrics.jsonl").read()
+    stages = []
+    for name in dict.fromkeys(record["stage"] for record in records):
+        own = [record for record in records if record["stage"] == name]
+        curves = {
+            kind: {
+                key.removeprefix(kind): [record.get(key) for record in own]
+                for key in dict.fromkeys(key for record in own for key in record if key.startswith(kind))
+            }
+            for kind in ("loss/", "val/")
+        }
+        epochs = [record["epoch"] for record in own]
+        stages.append(
+            {"stage": name, "epochs": epochs, "loss": curves["loss/"], "validation": curves["val/"]}
+        )
+    return {"cell": cell.describe(), "stages": stages}
+
+
+def draw(numbers: dict[str, Any], canvas: Any) -> None:
+    """A panel for each stage: losses to the left, validation to the right."""
+    stages = numbers["stages"]
+    canvas.set_size_inches(5.2 * len(stages), 3.8)
+    for axis, stage in zip(canvas.subplots(1, len(stages), squeeze=False)[0], stages):
+        right = axis.twinx()
+        for name, values in stage["loss"].items():
+            axis.plot(stage["epochs"], values, label=f"loss: {name}")
+        for name, values in stage["validation"].items():
+            known = [
+                (epoch, 100 * value) for epoch, value in zip(stage["epochs"], values) if value is not None
+            ]
+            right.plot(*zip(*known), color="black", linestyle="--", label=f"validation: {name}")
+        axis.set(title=f"stage {stage['stage']!r}", xlabel="epoch", ylabel="loss")
+        right.set_ylabel("validation, %")
+        handles = [*axis.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+        axis.legend(handles, [handle.get_label() for handle in handles], fontsize="small")
+
+
+FIGURE = Figure("convergence", "Convergence of both stages", numbers, draw)

@@ -1,0 +1,95 @@
+"""What a figure is, and where its numbers come from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refilled.errors import UserError
+from refilled.suite.cell import Cell
+from refilled.suite.ledger import Ledger
+from refilled.suite.places import WORK, Places
+from refilled.suite.table import Table
+from refilled.suite.tiny import tiny_cell, tiny_table
+from refilled.training import pick_device
+
+
+class NothingToShow(UserError):
+    """What a figure is drawn from has not been made yet."""
+
+
+@dataclass(frozen=True)
+class Studio:
+    """Where the numbers of figures come from.
+
+    Args:
+        ledger: of finished runs.
+        places: of data, teachers, and the students that are trained for figures.
+        device: where to compute.
+        seeds: seeds 0 to this less one are looked for in the ledger.
+        tiny: the same figures in seconds, on digits.
+        say: told one line for each figure.
+    """
+
+    ledger: Ledger
+    places: Places
+    device: str = "auto"
+    seeds: int = 3
+    tiny: bool = False
+    say: Callable[[str], None] = print
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where to compute."""
+        return pick_device(self.device)
+
+    def cell(self, cell: Cell | None) -> Cell:
+        """The cell, or its tiny form."""
+        assert cell is not None, "figures ask for cells that exist"
+        return tiny_cell(cell) if self.tiny else cell
+
+    def table(self, table: Table) -> Table:
+        """The table, or its tiny form."""
+        return tiny_table(table) if self.tiny else table
+
+    def teacher(self, cell: Cell, maker: str) -> Path | None:
+        """Run folder of the cell's teacher, which must be there; None for a student alone.
+
+        Args:
+            cell: whose teacher.
+            maker: options of ``refilled bench`` that train it.
+        """
+        if cell.teacher is None:
+            return None
+        folder = self.places.teacher_folder(cell.teacher)
+        if not (folder / "result.json").exists():
+            raise NothingToShow(f"teacher {folder} is not there; train it with `{self.bench(maker)}`")
+        return folder
+
+    def bench(self, options: str) -> str:
+        """A command that makes what is missing."""
+        work = f" --work {self.places.work}" if self.places.work != WORK else ""
+        return f"refilled bench {options}{work}{' --tiny' if self.tiny else ''}"
+
+    def command(self, name: str) -> str:
+        """The command that makes a figure."""
+        return f"refilled bench --figures {name}{' --tiny' if self.tiny else ''}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure.
+
+    Args:
+        name: what ``--figures`` takes.
+        title: one line.
+        numbers: computes all that is shown, as plain data.
+        draw: (numbers, a matplotlib figure) draws them.
+    """
+
+    name: str
+    title: str
+    numbers: Callable[[Studio], dict[str, Any]]
+    draw: Callable[[dict[str, Any], Any], None]

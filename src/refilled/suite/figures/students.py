@@ -1,0 +1,39 @@
+"""Students and images that figures look at."""
+
+from refilled.methods import get_method
+from refilled.models import Network
+from refilled.runs.distill import distill
+from refilled.runs.prepare import Prepared, wanted_size
+from refilled.runs.result import Result
+from refilled.runs.settings import sort_settings
+from refilled.runs.shared import Shared
+from refilled.suite.cell import Cell
+from refilled.suite.figures.figure import Studio
+from refilled.training import Reporter
+
+
+def trained(studio: Studio, cell: Cell, maker: str) -> Result:
+    """The cell's student in a run folder of its own; trained once, an interrupted training goes on.
+
+    Args:
+        studio: where data, teachers and students are.
+        cell: what is trained.
+        maker: options of ``refilled bench`` that train its teacher.
+    """
+    teacher = studio.teacher(cell, maker)
+    folder = studio.places.student_folder(cell)
+    if not (folder / "result.json").exists():
+        studio.say(f"training for a figure: {cell.describe()}")
+    return distill(
+        teacher, cell.student, studio.places.data_spec(cell.data), cell.method, folder,
+        resume=True, progress=False, device=studio.device, **cell.arguments(),
+    )  # fmt: skip
+
+
+def images_of(studio: Studio, cell: Cell, *networks: Network) -> Prepared:
+    """The cell's images on the device, at the size that the networks want."""
+    settings, data_settings, _ = sort_settings(get_method(cell.method), cell.arguments())
+    shared = Shared()
+    splits = shared.splits(studio.places.data_spec(cell.data), data_settings, settings.seed)
+    size = wanted_size(splits, data_settings, *networks)
+    return shared.images(splits, size, data_settings, settings, studio.torch_device, Reporter(), None)

@@ -1,0 +1,171 @@
+import base64
+import dataclasses
+import io
+import json
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from refilled.errors import UserError
+from refilled.suite import FIGURES, Bench, Ledger, Places, Studio, cells_of, get_table, make_figures
+from refilled.suite.figures import gradients, lines, weights
+from refilled.suite.figures.figure import NothingToShow
+
+WANTED = {"overlap", "weights", "trusted", "tsne", "convergence", "strength", "shots", "gradients"}
+EXPERIMENTS = (
+    ("cifar100-gkd", {"overlap": ("0", "60"), "student": ("wrn-16-2",), "method": ("student", "refilled")}),
+    ("lambda", {"data": ("cifar100",), "student": ("wrn-16-2",), "strength": ("0.5", "2.0")}),
+    ("shots", {"student": ("wrn-16-2",), "overlap": ("60",), "method": ("student",), "shots": ("10",)}),
+    ("cifar100-standard", {"method": ("kd",), "student": ("wrn-16-2",)}),
+)
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory):
+    """A ledger with a few tiny cells, and the teachers they needed."""
+    work = tmp_path_factory.mktemp("bench")
+    bench = Bench(Ledger(work / "tiny.jsonl"), Places(None, work), "cpu", [].append)
+    for name, where in EXPERIMENTS:
+        bench.run(cells_of(get_table(name), where, seeds=2 if name == "lambda" else 1, tiny=True))
+    return Studio(bench.ledger, bench.places, "cpu", 2, True, [].append)
+
+
+@pytest.fixture(scope="module")
+def made(studio):
+    """All figures, and their numbers by name."""
+    folder = studio.places.work / "figures"
+    paths = make_figures(["all"], studio, folder)
+    return {path.stem: json.loads(path.with_suffix(".json").read_text()) for path in paths}
+
+
+def test_every_figure_of_the_paper_is_made(studio, made):
+    assert set(FIGURES) == set(made) == WANTED
+    for name, numbers in made.items():
+        with Image.open(studio.places.work / "figures" / f"{name}.png") as image:
+            assert min(image.size) > 300
+            assert len(image.convert("L").getcolors()) > 10  # something is drawn
+        assert numbers["made_by"] == f"refilled bench --figures {name} --tiny"
+        assert numbers["commit"]
+
+
+def test_lines_are_the_ledgers_numbers(studio, made):
+    panel = next(p for p in made["overlap"]["panels"] if p["title"] == "CIFAR-100, student wrn-16-2")
+    assert [point["x"] for point in panel["lines"]["refilled"]] == [0, 60]
+    table = get_table("cifar100-gkd")
+    (cell,) = cells_of(
+        table, {"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)}, 1, tiny=True
+    )
+    (record,) = studio.ledger.find([cell])
+    assert panel["lines"]["refilled"][1]["mean"] == pytest.approx(100 * record["test_accuracy"], abs=1e-3)
+
+
+def test_the_student_alone_stands_beside_the_strengths(made):
+    (panel,) = made["strength"]["panels"]
+    assert set(panel["lines"]) == {"with a teacher", lines.ALONE}
+    assert [point["runs"] for point in panel["lines"]["with a teacher"]] == [2, 2]
+    # The tiny student alone at an overlap of 60 % has been run with the other table, for one seed.
+    assert {point["runs"] for point in panel["lines"][lines.ALONE]} == {1}
+
+
+def test_weights_are_counted_once_each(made):
+    numbers = made["weights"]
+    assert numbers["images"] == {"seen": 24, "unseen": 16}  # 3 and 2 classes of 8 images
+    assert set(numbers["weights"]) == {"pl", "head"}
+    for found in numbers["weights"].values():
+        assert sum(found["seen"]) == 24
+        assert sum(found["unseen"]) == 16
+        assert len(found["seen"]) == weights.BINS == len(numbers["edges"]) - 1
+        assert 0 <= found["auc"] <= 1
+
+
+def test_most_trusted_are_trusted_more(made):
+    groups = {group["name"]: group["images"] for group in made["trusted"]["groups"]}
+    for kind, classes in (("seen", {"2", "3", "4"}), ("unseen", {"5", "6"})):
+        most, least = groups[f"{kind}, most trusted"], groups[f"{kind}, least trusted"]
+        assert min(i["weight"] for i in most) >= max(i["weight"] for i in least)
+        assert {i["class"] for i in [*most, *least]} <= classes
+        assert Image.open(io.BytesIO(base64.b64decode(most[0]["png"]))).size == (8, 8)
+
+
+def test_tsne_shows_the_same_images_twice(made):
+    alone, after = made["tsne"]["panels"]
+    assert alone["labels"] == after["labels"]
+    assert len(alone["points"]) == len(alone["labels"]) == 80
+    assert len(alone["classes"]) == 10
+
+
+def test_convergence_has_every_epoch_of_both_stages(made):
+    embedding, classifier = made["convergence"]["stages"]
+    assert (embedding["stage"], classifier["stage"]) == ("embedding", "classifier")
+    assert embedding["epochs"] == [1]
+    assert set(embedding["loss"]) == {"comparison"}
+    assert set(embedding["validation"]) == {"ncm"}
+    assert set(classifier["loss"]) == {"cross_entropy", "local_kd"}
+    assert set(classifier["validation"]) == {"accuracy"}
+
+
+def test_students_of_figures_are_trained_once(studio, made):
+    said = []
+    again = dataclasses.replace(studio, say=said.append)
+    numbers = FIGURES["convergence"].numbers(again)
+    assert said == []
+    assert numbers["stages"] == made["convergence"]["stages"]
+
+
+def test_gradients_are_those_of_the_last_layer():
+    """Against autograd through a real last layer, instance by instance."""
+    torch.manual_seed(0)
+    embeddings, scores = torch.rand(5, 3, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    layer = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    norms = []
+    for z, s in zip(embeddings, scores):
+        term = gradients._divergence((layer @ z)[None], s[None])
+        norms += torch.autograd.grad(term, layer)[0].norm(dim=1).tolist()
+    found = gradients._norm(
+        lambda given: gradients._divergence(given, scores), (embeddings @ layer.T).detach(), embeddings
+    )
+    assert found == pytest.approx(sum(norms) / len(norms))
+
+
+def test_gradients_for_each_number_of_classes(made):
+    numbers = made["gradients"]
+    assert numbers["classes"] == [2, 5, 10]
+    assert set(numbers["terms"]) == {"kd", "kd-centres", "lkd", "lkd-weighted"}
+    for term in numbers["terms"].values():
+        assert all(mean > 0 for mean in term["mean"])
+    lkd, weighted = (numbers["terms"][name]["mean"] for name in ("lkd", "lkd-weighted"))
+    assert all(less < more for less, more in zip(weighted, lkd))
+
+
+@pytest.mark.parametrize("name", ["weights", "trusted", "tsne", "convergence", "gradients"])
+def test_a_missing_teacher_is_named_with_the_command_that_makes_it(tmp_path, name):
+    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", tiny=True, say=[].append)
+    with pytest.raises(NothingToShow, match=r"teacher .* is not there; train it with `refilled bench \S+ --"):
+        FIGURES[name].numbers(empty)
+
+
+def test_missing_numbers_are_named(tmp_path):
+    said = []
+    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", tiny=True, say=said.append)
+    with pytest.raises(UserError, match="no numbers for this; run `refilled bench lambda"):
+        make_figures(["strength"], empty, tmp_path / "figures")
+    with pytest.raises(UserError, match="no figure could be made"):
+        make_figures(["all"], empty, tmp_path / "figures")
+    assert sum("is left out" in line for line in said) == len(WANTED)
+    assert not (tmp_path / "figures").exists()
+
+
+def test_unknown_figures_are_refused(studio, tmp_path):
+    with pytest.raises(UserError, match="unknown figure 'overlp'; did you mean 'overlap'"):
+        make_figures(["overlp"], studio, tmp_path)
+
+
+def test_without_matplotlib_the_extra_is_named(studio, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(
+        UserError, match=r"drawing a figure needs matplotlib: pip install 'refilled\[figures\]'"
+    ):
+        make_figures(["overlap"], studio, tmp_path)
