@@ -34,7 +34,9 @@ def train_one(method: RefilledTasks, tasks: Tasks, place: int) -> Network:
             rows, views = step.rows[place], step.views[place]
             images = method.views.show(rows, views).to(centres.dtype)
             teacher_z, labels = teacher.embeddings[rows, views], step.labels
-            z, logits = student(images)
+            with torch.autocast(rows.device.type, torch.bfloat16, enabled=training.bfloat16):
+                z, logits = student(images)
+            z, logits = z.to(centres.dtype), logits.to(centres.dtype)
             if stage:
                 scores = objectives.class_scores(teacher_z, centres)
                 weights = objectives.confidence_weights(teacher.head_logits[rows, views], min_max=True)

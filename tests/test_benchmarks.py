@@ -130,3 +130,18 @@ def test_counts_of_a_network():
     assert moved_more - moved == 2 * (4 * counts.touched + counts.weights)
     assert roofline.floor(10, 3, roofline.Rates(5, 1)) == (3, "bytes")
     assert roofline.floor(20, 3, roofline.Rates(5, 1)) == (4, "operations")
+
+
+def test_every_way_of_few_shot_trainings_has_a_rate():
+    source = str(Path(refilled.__file__).resolve().parents[1])
+    found = subprocess.run(
+        [sys.executable, str(FOLDER / "fewshot.py"), "--tiny", "--device", "cpu"],
+        env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert found.returncode == 0, found.stderr
+    for way in ("one by one", "loop", "grouped", "matrices", "vmap"):
+        (rate,) = re.findall(rf"^{way}: ([\d.]+) ± .* tasks/s", found.stdout, re.MULTILINE)
+        assert float(rate) > 0, way

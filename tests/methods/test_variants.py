@@ -37,7 +37,7 @@ def test_methods_by_name():
         assert method.needs_teacher == (name != "student")
         assert dataclasses.is_dataclass(method.settings())
         assert (method.check is not None) == (
-            name in (*SAME_CLASSES, *FEATURE_METHODS, "refilled-kd", "fine-tune")
+            name in (*SAME_CLASSES, *FEATURE_METHODS, "refilled-kd", "fine-tune", "ewc")
         )
 
 

@@ -22,7 +22,7 @@ TWO_STAGES = (
 )  # fmt: skip
 TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
 FEATURE_METHODS = ("fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian")
-OTHERS = ("refilled-stage1", "refilled-kd", "fine-tune")
+OTHERS = ("refilled-stage1", "refilled-kd", "fine-tune", "ewc")
 POSTERIORS = ("dot", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
 

@@ -198,7 +198,14 @@ def test_stages_add_up_to_the_epochs(name, teacher, tiny, image_folder):
     known, photos = teacher(["a", "b"]), image_folder(["a", "b"])
     for epochs in (2, 3):
         out = f"{name}-{epochs}"
-        tiny(known, "wrn-10-1" if name == "fine-tune" else "convnet-1", photos, name, out, epochs=epochs)
+        tiny(
+            known,
+            "wrn-10-1" if name in ("fine-tune", "ewc") else "convnet-1",
+            photos,
+            name,
+            out,
+            epochs=epochs,
+        )
         assert len(metrics(out)) == epochs
 
 

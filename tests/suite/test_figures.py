@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from refilled.cli import BenchCommand
 from refilled.errors import UserError
 from refilled.suite import FIGURES, Bench, Ledger, Places, Studio, cells_of, get_table, make_figures
 from refilled.suite.figures import gradients, lines, weights
@@ -55,10 +56,10 @@ def test_lines_are_the_ledgers_numbers(studio, made):
     assert [point["x"] for point in panel["lines"]["refilled"]] == [0, 60]
     table = get_table("cifar100-gkd")
     (cell,) = cells_of(
-        table, {"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)}, 1, tiny=True
+        table, {"overlap": (0,), "student": ("wrn-16-2",), "method": ("refilled",)}, 1, tiny=True
     )
     (record,) = studio.ledger.find([cell])
-    assert panel["lines"]["refilled"][1]["mean"] == pytest.approx(100 * record["test_accuracy"], abs=1e-3)
+    assert panel["lines"]["refilled"][0]["mean"] == pytest.approx(100 * record["test_accuracy"], abs=1e-3)
 
 
 def test_the_student_alone_stands_beside_the_strengths(made):
@@ -141,14 +142,14 @@ def test_gradients_for_each_number_of_classes(made):
 
 @pytest.mark.parametrize("name", ["weights", "trusted", "tsne", "convergence", "gradients"])
 def test_a_missing_teacher_is_named_with_the_command_that_makes_it(tmp_path, name):
-    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", tiny=True, say=[].append)
+    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", 1, True, [].append)
     with pytest.raises(NothingToShow, match=r"teacher .* is not there; train it with `refilled bench \S+ --"):
         FIGURES[name].numbers(empty)
 
 
 def test_missing_numbers_are_named(tmp_path):
     said = []
-    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", tiny=True, say=said.append)
+    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", 1, True, said.append)
     with pytest.raises(UserError, match="no numbers for this; run `refilled bench lambda"):
         make_figures(["strength"], empty, tmp_path / "figures")
     with pytest.raises(UserError, match="no figure could be made"):
@@ -169,3 +170,10 @@ def test_without_matplotlib_the_extra_is_named(studio, tmp_path, monkeypatch):
         UserError, match=r"drawing a figure needs matplotlib: pip install 'refilled\[figures\]'"
     ):
         make_figures(["overlap"], studio, tmp_path)
+
+
+def test_on_the_command_line(studio, capsys):
+    BenchCommand(figures=("weights",), tiny=True, work=studio.places.work, device="cpu").run()
+    assert "figures/weights.png is written" in capsys.readouterr().out.replace("\n", "")
+    with pytest.raises(UserError, match="leave out the table 'cifar100-gkd'"):
+        BenchCommand("cifar100-gkd", figures=("overlap",)).run()

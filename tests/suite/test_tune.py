@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from refilled import evaluation
+from refilled.cli import BenchCommand
 from refilled.data import read_digits
 from refilled.errors import UserError
 from refilled.suite import Bench, Ledger, Places, get_table, tune_table
@@ -162,3 +163,12 @@ def test_a_table_of_embeddings_is_searched_by_them(tmp_path):
     chosen = search(tmp_path, 1, where=where, table=get_table("ncm-after-stage-1"))
     assert chosen["measure"] == "ncm"
     assert set(chosen["settings"]) == {"comparison_tau_teacher", "comparison_tau_student"}
+
+
+def test_on_the_command_line(tmp_path, made_up, capsys):
+    BenchCommand(
+        "cifar100-gkd", overlap=(60,), student=("wrn-16-2",), method=("refilled",),
+        seeds=1, tune=2, tune_epochs=2, tiny=True, work=tmp_path, device="cpu",
+    ).run()  # fmt: skip
+    assert (tmp_path / "tuned" / "cifar100-gkd-wrn-16-2-refilled-60.json").exists()
+    assert "[2/2] strength" in capsys.readouterr().out

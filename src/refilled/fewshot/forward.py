@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
@@ -79,8 +79,9 @@ def _convnet(
     prepared = network.prepare(images.flatten(0, 1)).unflatten(0, (tasks, size))
     maps = prepared.transpose(0, 1).flatten(1, 2)  # [B, T * C, side, side]
     for number, block in enumerate(network.blocks):
-        assert isinstance(block, torch.nn.Sequential)
+        assert isinstance(block, nn.Sequential)
         _, normalise, activate, halve = block
+        assert isinstance(normalise, nn.BatchNorm2d)
         layer, norm = f"blocks.{number}.0", f"blocks.{number}.1"
         maps = convolve(maps, weights[f"{layer}.weight"], weights[f"{layer}.bias"])
         maps = F.batch_norm(
@@ -90,7 +91,7 @@ def _convnet(
             weights[f"{norm}.weight"].flatten(),
             weights[f"{norm}.bias"].flatten(),
             network.training,
-            normalise.momentum,
+            normalise.momentum or 0.0,
             normalise.eps,
         )
         maps = halve(activate(maps))

@@ -9,6 +9,7 @@ from refilled.methods import (
     crd,
     dist,
     dkd,
+    ewc,
     fine_tune,
     fitnet,
     jacobian,
@@ -28,6 +29,7 @@ from refilled.methods.stage import Judge, Method, Stage
 _SAME_CLASSES = (kd.METHOD, standardised_kd.METHOD, dkd.METHOD, dist.METHOD, ban.METHOD)
 _ANY_CLASSES = (
     fine_tune.METHOD,
+    ewc.METHOD,
     rkd.METHOD,
     sp.METHOD,
     aml.METHOD,

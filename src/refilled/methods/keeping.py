@@ -114,7 +114,9 @@ def keeping_stages(
             seen.classified = None
             return terms | {"keeping": weight * objectives.kd(logits, wanted, tau=tau)}
 
-        return replace(stage, loss=loss, asks=teacher) if stage.judge == "classifier" else stage
+        if stage.judge != "classifier" or weight == 0:
+            return stage
+        return replace(stage, loss=loss, asks=teacher)
 
     return [keep(stage) for stage in method.stages(teacher, seen, train, settings, epochs)]
 

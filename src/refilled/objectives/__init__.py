@@ -11,6 +11,7 @@ from refilled.objectives.attention import attention_transfer
 from refilled.objectives.centres import class_centres, class_posterior, class_scores
 from refilled.objectives.comparison import comparison_matching
 from refilled.objectives.confidence import confidence_weights, gap_weights
+from refilled.objectives.consolidation import weight_consolidation
 from refilled.objectives.contrastive import (
     draw_others,
     log_partition,
@@ -78,4 +79,5 @@ __all__ = [
     "standardised_kd",
     "unit_rows",
     "variational_information",
+    "weight_consolidation",
 ]

@@ -188,7 +188,8 @@ def make_student(
     wanted = classes or splits.classes
     if isinstance(student, Network):
         if student.classes != wanted:
-            raise UserError(f"the student knows {student.classes!r}, and {wanted!r} are needed")
+            whose = "the data holds" if classes is None else "needed are"
+            raise UserError(f"the student knows {student.classes!r}, {whose} {wanted!r}")
         return student.requires_grad_(True)
     torch.manual_seed(seed)
     if not starts_fresh(student):

@@ -11,7 +11,7 @@ from refilled import evaluation
 from refilled.data import Splits
 from refilled.errors import UserError
 from refilled.files import write_json
-from refilled.labels import Overlap
+from refilled.labels import LabelSpace, Overlap
 from refilled.methods import Stage, get_method
 from refilled.methods.keeping import all_classes, calibrate, check_keeping, columns_of, keeping_stages
 from refilled.models import Network, save_network
@@ -84,7 +84,7 @@ class Run:
         splits = shared.splits(data, data_settings, self.settings.seed)
         wanted = teacher if chosen.needs_teacher or keeps else None
         self.teacher = shared.teacher(wanted, device) if wanted is not None else None
-        classes = splits.classes
+        classes: LabelSpace | None = None
         if keeps and self.teacher is not None:
             check_keeping(chosen, self.teacher)
             classes = all_classes(self.teacher, splits.classes)
@@ -106,7 +106,8 @@ class Run:
                 chosen, self.teacher, self.student, splits.classes, self.train_images, own_settings,
                 self.settings.epochs, weight=self.settings.keep_weight, tau=self.settings.keep_tau,
             )  # fmt: skip
-            self.images = self.images.relabelled(columns_of(classes, splits.classes), classes)
+            everything = self.student.classes
+            self.images = self.images.relabelled(columns_of(everything, splits.classes), everything)
         else:
             self.stages = chosen.stages(
                 self.teacher,  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ class TrainSettings:
     """The student also learns the teacher's classes, without their images: from the teacher's predictions on
     the new ones. It then predicts the teacher's classes (names and order kept) and its own."""
     keep_weight: float = 1.0
-    """Weight of the term that keeps the teacher's classes."""
+    """Weight of the term that keeps the teacher's classes; 0: none, for ewc and fine-tune."""
     keep_tau: float = 2.0
     """Its temperature."""
     calibrate: bool = True
@@ -70,7 +70,7 @@ class TrainSettings:
         check_number("weight_decay", self.weight_decay, least=0, most=1e38)
         check_number("decay", self.decay, above=0)
         check_number("seed", self.seed, least=0, below=2**63)
-        check_number("keep_weight", self.keep_weight, above=0)
+        check_number("keep_weight", self.keep_weight, least=0)
         check_number("keep_tau", self.keep_tau, above=0)
         check_number("validate_every", self.validate_every, least=1)
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)

@@ -45,12 +45,12 @@ def draw(numbers: dict[str, Any], canvas: Any) -> None:
     for axis, stage in zip(canvas.subplots(1, len(stages), squeeze=False)[0], stages):
         right = axis.twinx()
         for name, values in stage["loss"].items():
-            axis.plot(stage["epochs"], values, label=f"loss: {name}")
+            axis.plot(stage["epochs"], values, marker=".", label=f"loss: {name}")
         for name, values in stage["validation"].items():
             known = [
                 (epoch, 100 * value) for epoch, value in zip(stage["epochs"], values) if value is not None
             ]
-            right.plot(*zip(*known), color="black", linestyle="--", label=f"validation: {name}")
+            right.plot(*zip(*known), color="black", marker=".", linestyle="--", label=f"validation: {name}")
         axis.set(title=f"stage {stage['stage']!r}", xlabel="epoch", ylabel="loss")
         right.set_ylabel("validation, %")
         handles = [*axis.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]

@@ -137,7 +137,7 @@ def draw(numbers: dict[str, Any], canvas: Any) -> None:
         axis.errorbar(
             numbers["classes"], found["mean"], yerr=found["std"], capsize=2, marker="o", label=_LABELS[name]
         )
-    axis.set(xlabel="classes", ylabel="mean norm of the gradient's difference to cross-entropy", yscale="log")
+    axis.set(xlabel="classes", ylabel="mean norm of the gradient", yscale="log")
     axis.legend()
 
 

@@ -92,7 +92,10 @@ def draw_panels(numbers: dict[str, Any], canvas: Any, *, logarithmic: bool = Fal
                 **style,
             )
         if logarithmic:
+            places = sorted({point["x"] for points in panel["lines"].values() for point in points})
             axis.set_xscale("log")
+            axis.minorticks_off()
+            axis.set_xticks(places, [f"{place:g}" for place in places])
         axis.set(title=panel["title"], xlabel=panel["x"], ylabel="accuracy, %")
     for axis in axes[len(found) :]:
         axis.remove()
