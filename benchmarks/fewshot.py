@@ -19,7 +19,7 @@ from torch import Tensor
 from refilled.fewshot import Episodes, Pool, RefilledTasks, Tasks, TaskTraining, Views, ask_teacher
 from refilled.labels import LabelSpace
 from refilled.models import load
-from task_loop import predict_one, train_one
+from task_loop import only, predict_one, train_one
 
 WAYS = ("loop", "grouped", "matrices", "vmap")
 
@@ -38,7 +38,8 @@ def one_by_one(method: RefilledTasks, tasks: Tasks) -> Tensor:
     """Predicted classes [T, ways * queries], each task by itself."""
     predicted = []
     for place in range(len(tasks)):
-        predicted.append(predict_one(method, train_one(method, tasks, place), tasks, place))
+        task = only(tasks, place)
+        predicted.append(predict_one(method, train_one(method, task), task))
     return torch.stack(predicted)
 
 

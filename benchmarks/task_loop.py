@@ -1,5 +1,7 @@
 """ReFilled for few-shot tasks as one would write it first: one task after the other, one network each."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,13 +15,18 @@ from refilled.methods.stage import share
 from refilled.models import Network
 
 
-def train_one(method: RefilledTasks, tasks: Tasks, place: int) -> Network:
-    """The student of the task at ``place`` among the tasks, trained by itself."""
+def only(tasks: Tasks, place: int) -> Tasks:
+    """One of the tasks."""
+    return replace(tasks, rows=tasks.rows[place : place + 1], numbers=tasks.numbers[place : place + 1])
+
+
+def train_one(method: RefilledTasks, task: Tasks) -> Network:
+    """The student of one task."""
     training, settings, teacher = method.training, method.settings, method.teacher
-    student = one_student(method.student, tasks, tasks.numbers[place], scratch=method.scratch)
-    support = teacher.embeddings[tasks.support[place], 0]
-    centres = objectives.class_centres(support, tasks.support_labels, tasks.ways)
-    plan = iter(draw_steps(tasks, training.steps, training.per_class, method.views.count))
+    student = one_student(method.student, task, task.numbers[0], scratch=method.scratch)
+    support = teacher.embeddings[task.support[0], 0]
+    centres = objectives.class_centres(support, task.support_labels, task.ways)
+    plan = iter(draw_steps(task, training.steps, training.per_class, method.views.count))
     student.train()
     for stage, steps in enumerate(share(training.steps, settings.embedding_share)):
         groups = [{"params": student.backbone_parameters(), "lr": training.lr}]
@@ -31,7 +38,7 @@ def train_one(method: RefilledTasks, tasks: Tasks, place: int) -> Network:
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             step = next(plan)
-            rows, views = step.rows[place], step.views[place]
+            rows, views = step.rows[0], step.views[0]
             images = method.views.show(rows, views).to(centres.dtype)
             teacher_z, labels = teacher.embeddings[rows, views], step.labels
             with torch.autocast(rows.device.type, torch.bfloat16, enabled=training.bfloat16):
@@ -57,7 +64,7 @@ def train_one(method: RefilledTasks, tasks: Tasks, place: int) -> Network:
 
 
 @torch.no_grad()
-def predict_one(method: RefilledTasks, student: Network, tasks: Tasks, place: int) -> Tensor:
+def predict_one(method: RefilledTasks, student: Network, task: Tasks) -> Tensor:
     """Predicted classes [ways * queries] of one task."""
-    images = method.views.plain(tasks.queries[place]).to(student._mean.dtype)
+    images = method.views.plain(task.queries[0]).to(student._mean.dtype)
     return student(images)[1].argmax(dim=1)

@@ -132,7 +132,7 @@ def test_training_at_once_is_training_one_by_one(pool, task_loop, way, scratch, 
     with torch.no_grad():
         _, logits = students(queries, training=False)
     for place in range(len(tasks)):
-        alone = task_loop.train_one(method, tasks, place)
+        alone = task_loop.train_one(method, task_loop.only(tasks, place))
         start = one_student(method.student, tasks, place, scratch=scratch)
         moved = dict(start.named_parameters())
         for name, parameter in alone.named_parameters():

@@ -64,3 +64,20 @@ def test_without_data_it_says_where_to_put_it(tmp_path, monkeypatch):
 def test_a_table_without_numbers_says_so(tmp_path):
     text = render(get_table("lambda"), Ledger(tmp_path / "none.jsonl"))
     assert "Nothing has been measured yet" in text
+
+
+def test_old_and_new_classes_are_judged_together(tmp_path):
+    table = get_table("cub-incremental")
+    where = table.where(
+        {"student": ("mobilenet-1",), "method": ("teacher-lr", "student")}, ("criterion=old",)
+    )
+    cells = cells_of(table, where, seeds=1, tiny=True)
+    runner = bench(tmp_path)
+    runner.run(cells)
+    for record in runner.ledger.find(cells):
+        old, new = record["joint_old"], record["joint_new"]
+        assert 0 <= min(old, new) <= record["joint_all"] <= max(old, new) <= 1
+        assert record["joint_harmonic"] == pytest.approx(2 * old * new / (old + new) if old + new else 0)
+        assert record["joint_new"] == pytest.approx(record["test_accuracy"])
+    page = render(table, runner.ledger, 1, tiny=True)
+    assert "## criterion harmonic" in page

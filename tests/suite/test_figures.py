@@ -17,7 +17,7 @@ from refilled.suite.figures.figure import NothingToShow
 WANTED = {"overlap", "weights", "trusted", "tsne", "convergence", "strength", "shots", "gradients"}
 EXPERIMENTS = (
     ("cifar100-gkd", {"overlap": ("0", "60"), "student": ("wrn-16-2",), "method": ("student", "refilled")}),
-    ("lambda", {"data": ("cifar100",), "student": ("wrn-16-2",), "strength": ("0.5", "2.0")}),
+    ("lambda", {"data": ("cifar100",), "student": ("wrn-16-2",), "strength": ("2.0",)}),
     ("shots", {"student": ("wrn-16-2",), "overlap": ("60",), "method": ("student",), "shots": ("10",)}),
     ("cifar100-standard", {"method": ("kd",), "student": ("wrn-16-2",)}),
 )
@@ -65,7 +65,7 @@ def test_lines_are_the_ledgers_numbers(studio, made):
 def test_the_student_alone_stands_beside_the_strengths(made):
     (panel,) = made["strength"]["panels"]
     assert set(panel["lines"]) == {"with a teacher", lines.ALONE}
-    assert [point["runs"] for point in panel["lines"]["with a teacher"]] == [2, 2]
+    assert [(point["x"], point["runs"]) for point in panel["lines"]["with a teacher"]] == [(2.0, 2)]
     # The tiny student alone at an overlap of 60 % has been run with the other table, for one seed.
     assert {point["runs"] for point in panel["lines"][lines.ALONE]} == {1}
 

@@ -15,8 +15,13 @@ from refilled.fewshot.classifiers import (
     simple_shot,
 )
 from refilled.fewshot.episodes import Episodes, Tasks
+from refilled.fewshot.feat import SetToSet, feat, train_feat
 from refilled.fewshot.fine_tune import FineTuneTasks
 from refilled.fewshot.linear import logistic_regression, support_vectors
+from refilled.fewshot.maml import MamlTasks, MamlTraining, train_maml
+from refilled.fewshot.meta import MetaTraining
+from refilled.fewshot.neg_cosine import NegCosineTraining, cosine_softmax, train_neg_cosine
+from refilled.fewshot.protonet import protonet_tasks, train_protonet
 from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
 from refilled.fewshot.run import Accuracy, TaskMethod, run_tasks
 from refilled.fewshot.training import TaskTraining
@@ -26,9 +31,14 @@ __all__ = [
     "Accuracy",
     "Episodes",
     "FineTuneTasks",
+    "MamlTasks",
+    "MamlTraining",
+    "MetaTraining",
+    "NegCosineTraining",
     "OnEmbeddings",
     "Pool",
     "RefilledTasks",
+    "SetToSet",
     "Students",
     "TaskMethod",
     "TaskTraining",
@@ -36,14 +46,21 @@ __all__ = [
     "TeacherView",
     "Views",
     "ask_teacher",
+    "cosine_softmax",
     "embed_pool",
+    "feat",
     "load_pool",
     "logistic_regression",
     "nearest_class_mean",
     "nearest_neighbour",
+    "protonet_tasks",
     "prototypes",
     "run_tasks",
     "simple_shot",
     "start_students",
     "support_vectors",
+    "train_feat",
+    "train_maml",
+    "train_neg_cosine",
+    "train_protonet",
 ]

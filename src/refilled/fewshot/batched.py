@@ -71,31 +71,38 @@ def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way
         scratch: start from fresh weights everywhere; for networks of ours.
         way: of computing.
     """
-    networks = [one_student(network, tasks, number, scratch=scratch) for number in tasks.numbers]
+    if not scratch:  # all but the heads is the same
+        first = one_student(network, tasks, tasks.numbers[0])
+        students = repeated_students(first, len(tasks), way)
+        heads = [_fresh_head(network, tasks, number) for number in tasks.numbers]
+        stacked = _stacked([dict(head.named_parameters(prefix="head")) for head in heads])
+        for name, value in stacked.items():
+            students.weights[name] = value.to(network.device, network._mean.dtype).requires_grad_()
+        return students
+    networks = [one_student(network, tasks, number, scratch=True) for number in tasks.numbers]
     weights = _stacked([dict(each.named_parameters()) for each in networks])
-    statistics = _stacked([_statistics(each) for each in networks])
-    return Students(networks[0], weights, statistics, way)
+    return Students(networks[0], weights, _stacked([_statistics(each) for each in networks]), way)
 
 
 def one_student(network: Network, tasks: Tasks, number: int, *, scratch: bool = False) -> Network:
     """The student that :func:`start_students` makes for one task, as a network of its own."""
-    with _seeded(tasks.seed, _OF_WEIGHTS, number):
-        if scratch:
-            how = network.preprocess
+    if scratch:
+        how = network.preprocess
+        with _seeded(tasks.seed, _OF_WEIGHTS, number):
             fresh = load(
-                network.spec,
-                tasks.ways,
-                image_size=how.size,
-                channels=how.channels,
-                mean=how.mean,
-                std=how.std,
-            )
-            return fresh.to(network.device, network._mean.dtype)
-        head = nn.Linear(network.dim, tasks.ways)
+                network.spec, tasks.ways,
+                image_size=how.size, channels=how.channels, mean=how.mean, std=how.std,
+            )  # fmt: skip
+        return fresh.to(network.device, network._mean.dtype)
     student = copy.deepcopy(network).requires_grad_(True)
-    student.head = head.to(network.device, network._mean.dtype)
+    student.head = _fresh_head(network, tasks, number).to(network.device, network._mean.dtype)
     student.classes = as_label_space(tasks.ways)
     return student
+
+
+def _fresh_head(network: Network, tasks: Tasks, number: int) -> nn.Linear:
+    with _seeded(tasks.seed, _OF_WEIGHTS, number):
+        return nn.Linear(network.dim, tasks.ways)
 
 
 def repeated_students(network: Network, count: int, way: Way = "auto") -> Students:

@@ -1,20 +1,13 @@
 """Fine-tuning for few-shot tasks: a network with a fresh head learns the support by cross-entropy."""
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from refilled.fewshot.batched import Students, start_students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
-from refilled.fewshot.training import TaskStage, TaskStep, TaskTraining, train_tasks
+from refilled.fewshot.training import TaskStage, TaskTraining, cross_entropies, train_tasks
 from refilled.fewshot.views import Views
 from refilled.models import Network
-
-
-def cross_entropies(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
-    """The loss [T] of each task."""
-    wanted = step.labels.expand(len(logits), -1)
-    return F.cross_entropy(logits.mT, wanted, reduction="none").mean(dim=1)
 
 
 class FineTuneTasks:
@@ -45,7 +38,9 @@ class FineTuneTasks:
     def train(self, tasks: Tasks) -> Students:
         """The trained networks of the tasks."""
         students = start_students(self.network, tasks, scratch=self.scratch, way=self.way)
-        stages = [TaskStage(self.training.steps, cross_entropies)]
+        stages = [
+            TaskStage(self.training.steps, lambda _, logits, step: cross_entropies(logits, step.labels))
+        ]
         train_tasks(students, tasks, self.views, stages, self.training)
         return students
 

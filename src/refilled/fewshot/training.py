@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from refilled.checks import check_number
 from refilled.data.randomness import mixed_seed, seeded_generator
@@ -51,6 +52,12 @@ class TaskStep:
     """int64 [T, B]"""
     labels: Tensor
     """int64 [B], the same for every task"""
+
+
+def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of each task: [T] for logits [T, B, ways] and labels [B]."""
+    wanted = labels.expand(len(logits), -1)
+    return F.cross_entropy(logits.mT, wanted, reduction="none").mean(dim=1)
 
 
 TaskLoss = Callable[[Tensor, Tensor, TaskStep], Tensor]

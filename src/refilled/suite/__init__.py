@@ -1,7 +1,7 @@
 """The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
 
 from refilled.errors import unknown
-from refilled.suite import cifar100, cub, sweeps
+from refilled.suite import cifar100, cub, incremental, sweeps
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.ledger import Ledger
@@ -12,7 +12,8 @@ from refilled.suite.table import Point, Table
 from refilled.suite.tiny import cells_of, tiny_cell
 from refilled.suite.tune import tune_table
 
-TABLES: dict[str, Table] = {table.name: table for table in (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES)}
+_ALL = (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES, incremental.CUB_INCREMENTAL)
+TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 
 
 def get_table(name: str) -> Table:

@@ -20,7 +20,7 @@ Classifier = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 TEACHER_BASELINES: dict[str, Classifier] = {
     "teacher-1nn": lambda known, labels, asked, classes: evaluation.nearest_neighbour(known, labels, asked),
     "teacher-ncm": evaluation.nearest_class_mean,
-    "teacher-lr": lambda known, labels, asked, classes: evaluation.logistic_regression(known, labels, asked),
+    "teacher-lr": evaluation.logistic_regression,
 }
 
 

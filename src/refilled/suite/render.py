@@ -78,7 +78,7 @@ def _records(cell: Cell | None, ledger: Ledger, seeds: int) -> list[dict[str, An
 
 def _text(table: Table, ledger: Ledger, seeds: int, point: Point, records: list[dict[str, Any]]) -> str:
     """``77.35 ± 0.51 (paper 76.66), -0.05``: ours, the published number, the gain over the student alone."""
-    measured = _spread(records, table.measure)
+    measured = _spread(records, table.measured(point))
     text = f"{measured.mean:.2f}"
     if len(records) > 1:
         text += f" ± {measured.std:.2f}"
@@ -101,7 +101,8 @@ def _gain(
     shared = [(r, by_seed[r["cell"]["seed"]]) for r in records if r["cell"]["seed"] in by_seed]
     if not shared:
         return None
-    return 100 * sum(a[table.measure] - b[table.measure] for a, b in shared) / len(shared)
+    measure = table.measured(point)
+    return 100 * sum(a[measure] - b[measure] for a, b in shared) / len(shared)
 
 
 def _spread(records: list[dict[str, Any]], measure: str) -> Spread:
@@ -114,7 +115,7 @@ def _legend(table: Table, found: list[dict[str, Any]], seeds: int) -> list[str]:
     devices = sorted({record["device"] for record in found})
     commits = sorted({record["commit"] for record in found})
     epochs = sorted({record["epochs"] for record in found} - {0})
-    what = "Accuracy" if table.measure == "test_accuracy" else "Accuracy of the nearest class mean"
+    what = "Accuracy of the nearest class mean" if table.measure == "ncm" else "Accuracy"
     gain = (
         " After the comma: the gain over the student alone with the same total number of epochs and the "
         "same seeds."

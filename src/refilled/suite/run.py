@@ -3,12 +3,14 @@
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from refilled import evaluation
 from refilled.runs import Result
 from refilled.runs.distill import distill
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
 from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
 from refilled.suite.cell import Cell, TeacherCell
+from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import Places
 from refilled.training import Reporter, pick_device, take_turns
@@ -80,7 +82,12 @@ class Bench:
         shared = self._shared[cell.world]
         teacher = self.places.teacher_folder(cell.teacher) if cell.teacher else None
         data = self.places.data_spec(cell.data)
-        if cell.method in TEACHER_BASELINES and teacher is not None:
+        if keeps(cell) and cell.method == "teacher-lr" and teacher is not None and cell.teacher is not None:
+            joined, new, size = teacher_with_probe(teacher, data, shared, self.device, self._settings(cell))
+            joint = judge_jointly(joined, new, size, cell.teacher, self.places, self.device)
+            accuracy = evaluation.top_k(new.logits, new.labels)
+            measured = joint | {"test_accuracy": accuracy, "epochs": 0, "seconds": 0.0}
+        elif cell.method in TEACHER_BASELINES and teacher is not None:
             measured = judge_teacher(cell.method, teacher, data, shared, self.device, self._settings(cell))
         else:
             run = Run(
@@ -90,6 +97,12 @@ class Bench:
             )  # fmt: skip
             seconds = yield from run.training()
             measured = _measured(run.finish(seconds / self.at_once))
+            if keeps(cell) and cell.teacher is not None:
+                dtype = run.settings.autocast_dtype(self.device)
+                new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
+                measured |= judge_jointly(
+                    run.student, new, run.images.size, cell.teacher, self.places, self.device
+                )
         self.ledger.append(cell, measured | {"at_once": self.at_once}, self.device)
         figures = f"{100 * measured['test_accuracy']:.2f} %, {measured['seconds']:.0f} s"
         self.say(f"[{number}/{total}] {cell.describe()}: {figures}")

@@ -24,7 +24,7 @@ class Table:
             rendered table, the others make one table each.
         cell: from a point to the cell with seed 0; None where the combination makes no sense.
         published: (point -> accuracy in percent, or None) the paper's numbers.
-        measure: which measured number is shown: ``test_accuracy``, ``ncm`` …
+        measure: which measured number is shown, ``test_accuracy``, ``ncm`` …; or which at each point.
         alone: from a point to the cell of the student alone at equal epochs; None: there is none.
         note: a paragraph under the rendered table.
     """
@@ -35,7 +35,7 @@ class Table:
     axes: Mapping[str, tuple[Any, ...]]
     cell: Callable[[Point], Cell | None]
     published: Callable[[Point], float | None]
-    measure: str = "test_accuracy"
+    measure: str | Callable[[Point], str] = "test_accuracy"
     alone: Callable[[Point], Cell | None] | None = None
     note: str = ""
 
@@ -48,6 +48,10 @@ class Table:
     def column(self) -> str:
         """The axis of the columns."""
         return list(self.axes)[-1]
+
+    def measured(self, point: Point) -> str:
+        """Which measured number is shown at a point."""
+        return self.measure if isinstance(self.measure, str) else self.measure(point)
 
     def chosen(self, where: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
         """The axes, cut to the values that were asked for; what is not there is refused by its near names."""

@@ -8,7 +8,10 @@ from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.table import Point, Table
 
 _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
-_KEPT = ("strength", "max_impostors", "weight", "comparison_scale", "lr")
+_KEPT = (
+    "strength", "max_impostors", "weight", "comparison_scale", "lr", "keep_teacher_classes", "keep_weight",
+)  # fmt: skip
+_AS_THE_TEACHER = ("fine-tune", "ewc")  # need its own architecture
 _SHOTS = 8
 
 
@@ -18,7 +21,7 @@ def tiny_cell(cell: Cell) -> Cell:
     return replace(
         cell,
         data="digits",
-        student="wrn-10-1" if cell.method == "fine-tune" else "resnet-8",
+        student="wrn-10-1" if cell.method in _AS_THE_TEACHER else "resnet-8",
         teacher=_tiny_teacher(cell.teacher) if cell.teacher else None,
         classes=_scaled(cell.classes, cell.data),
         class_order="default",

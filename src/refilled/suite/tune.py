@@ -81,7 +81,7 @@ def tune_table(
         if not search_space(cell):
             bench.say(f"{cell.describe()}: nothing to tune")
             continue
-        search = Search(cell, bench, table.measure, seeds, epochs)
+        search = Search(cell, bench, table.measured(point), seeds, epochs)
         path = folder / f"{_file_name(table, point)}.json"
         write_json(path, {"table": table.name, "point": dict(point)} | search.run(trials))
         bench.say(f"{path} is written")

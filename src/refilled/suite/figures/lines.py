@@ -63,7 +63,7 @@ def _accuracy(studio: Studio, table: Table, cell: Cell | None) -> dict[str, Any]
     records = studio.ledger.find(cell.with_seed(seed) for seed in range(studio.seeds))
     if not records:
         return None
-    over = spread([100 * record[table.measure] for record in records])
+    over = spread([100 * record[str(table.measure)] for record in records])
     deviation = round(over.std, 3) if over.runs > 1 else None
     return {"mean": round(over.mean, 3), "std": deviation, "runs": over.runs}
 

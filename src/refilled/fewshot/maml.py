@@ -1,0 +1,163 @@
+"""MAML: Finn, Abbeel, Levine: Model-Agnostic Meta-Learning, 2017 (https://arxiv.org/abs/1703.03400).
+
+First weights from which a few steps of gradient descent on a task's support do well on its queries. This is
+the first-order version (their Section 5.2): the gradient at the adapted weights is applied to the first ones.
+
+While learning to learn, queries are normalised by the statistics of their own batch, as in the original. In
+a task, they are normalised by those of its support, so that no query knows of another; the original knows
+all queries at once, which is worth some points (``transductive``).
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from refilled.checks import check_number
+from refilled.data import Progress
+from refilled.data.augment import unit_floats
+from refilled.errors import UserError
+from refilled.fewshot.batched import Students, repeated_students
+from refilled.fewshot.episodes import Episodes, Tasks
+from refilled.fewshot.forward import Way
+from refilled.fewshot.training import cross_entropies
+from refilled.fewshot.views import Pool
+from refilled.models import Network
+
+
+@dataclass(frozen=True)
+class MamlTraining:
+    """How first weights are learnt, and how a task starts from them."""
+
+    iterations: int = 60_000
+    tasks: int = 4
+    """In an iteration."""
+    shots: int = 5
+    queries: int = 15
+    lr: float = 1e-3
+    """Of Adam on the first weights."""
+    inner_lr: float = 0.01
+    inner_steps: int = 5
+    task_steps: int = 10
+    """Steps when a task is learnt for its own sake."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "tasks"):
+            check_number(name, getattr(self, name), least=1)
+        for name in ("lr", "inner_lr", "inner_steps", "task_steps"):
+            check_number(name, getattr(self, name), least=0)
+
+
+def adapt(students: Students, images: Tensor, labels: Tensor, steps: int, lr: float) -> None:
+    """Steps of gradient descent on each task's support, in place.
+
+    Args:
+        students: of T tasks.
+        images: support [T, B, C, side, side] from 0 to 1.
+        labels: int64 [B].
+        steps: how many.
+        lr: of plain gradient descent.
+    """
+    for _ in range(steps):
+        losses = cross_entropies(students(images, training=True)[1], labels)
+        names, weights = zip(*students.weights.items())
+        gradients = torch.autograd.grad(losses.sum(), weights)
+        for name, weight, gradient in zip(names, weights, gradients):
+            students.weights[name] = (weight - lr * gradient).detach().requires_grad_()
+
+
+def train_maml(
+    network: Network,
+    seen: Pool,
+    settings: MamlTraining | None = None,
+    *,
+    way: Way = "auto",
+    progress: Progress | None = None,
+) -> None:
+    """Learn a network's weights, head included, as first weights for tasks; in place.
+
+    Args:
+        network: its head has as many classes as a task.
+        seen: images of the seen classes.
+        settings: how long and how fast.
+        way: of computing tasks at once.
+        progress: called with (done, total).
+    """
+    settings = settings or MamlTraining()
+    episodes = Episodes(
+        seen.labels,
+        settings.shots,
+        ways=len(network.classes),
+        queries=settings.queries,
+        seed=settings.seed,
+        classes=seen.classes,
+    )
+    optimiser = torch.optim.Adam(network.requires_grad_(True).parameters(), lr=settings.lr)
+    for number in range(settings.iterations):
+        tasks = episodes.draw(number * settings.tasks, settings.tasks)
+        for name, gradient in meta_gradient(network, seen, tasks, settings, way).items():
+            network.get_parameter(name).grad = gradient
+        optimiser.step()
+        if progress is not None:
+            progress(number + 1, settings.iterations)
+    network.eval().requires_grad_(False)
+
+
+def meta_gradient(
+    network: Network, pool: Pool, tasks: Tasks, settings: MamlTraining, way: Way = "auto"
+) -> dict[str, Tensor]:
+    """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names."""
+    students = repeated_students(network, len(tasks), way)
+    support = _images(pool, tasks.support)
+    adapt(students, support, tasks.support_labels, settings.inner_steps, settings.inner_lr)
+    losses = cross_entropies(students(_images(pool, tasks.queries), training=True)[1], tasks.query_labels)
+    gradients = torch.autograd.grad(losses.sum(), list(students.weights.values()))
+    return {name: gradient.mean(dim=0) for name, gradient in zip(students.weights, gradients)}
+
+
+class MamlTasks:
+    """Tasks learnt from MAML's first weights.
+
+    Args:
+        network: of :func:`train_maml`.
+        pool: images of the tasks.
+        settings: those that it was trained with.
+        transductive: normalise queries by their own statistics, as in the original.
+        way: of computing tasks at once.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        pool: Pool,
+        settings: MamlTraining | None = None,
+        *,
+        transductive: bool = False,
+        way: Way = "auto",
+    ):
+        self.network, self.pool, self.settings = copy.deepcopy(network), pool, settings or MamlTraining()
+        self.transductive, self.way = transductive, way
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 1.0  # running statistics are those of the last batch: of the support
+
+    def __call__(self, tasks: Tasks) -> Tensor:
+        """Predicted classes int64 [T, ways * queries]."""
+        if tasks.ways != len(self.network.classes):
+            known = len(self.network.classes)
+            raise UserError(f"this network has learnt to learn tasks of {known} ways, not of {tasks.ways}")
+        students = repeated_students(self.network, len(tasks), self.way)
+        support = _images(self.pool, tasks.support)
+        adapt(students, support, tasks.support_labels, self.settings.task_steps, self.settings.inner_lr)
+        queries = _images(self.pool, tasks.queries)
+        with torch.no_grad():
+            if self.transductive:
+                return students(queries, training=True)[1].argmax(dim=2)
+            students(support, training=True)  # statistics of the support under the adapted weights
+            return students.predict(queries)
+
+
+def _images(pool: Pool, rows: Tensor) -> Tensor:
+    return unit_floats(pool.images[rows.flatten()]).unflatten(0, rows.shape)
