@@ -74,3 +74,23 @@ def test_what_cannot_be_traced_is_run_as_it_is():
     assert fast.folded == 0
     assert torch.allclose(fast.embed(images), network.embed(images), atol=1e-6)
     assert not fast.embed(images).requires_grad
+
+
+def test_a_compiled_one_embeds_the_same_and_what_cannot_be_compiled_stays(monkeypatch):
+    network, images = lively("convnet-2"), torch.rand(3, 3, 32, 32)
+    fast, calls = FoldedEmbedding(network), []
+    monkeypatch.setattr(torch, "compile", lambda body: lambda x: calls.append(1) or body(x))
+    assert fast.compile_for(images)
+    assert torch.allclose(fast.embed(images), network.embed(images), atol=1e-5)
+    assert len(calls) == 2
+
+    def broken(body):
+        def fails(x):
+            raise RuntimeError("no compiler")
+
+        return fails
+
+    monkeypatch.setattr(torch, "compile", broken)
+    plain = FoldedEmbedding(network)
+    assert not plain.compile_for(images)
+    assert torch.allclose(plain.embed(images), network.embed(images), atol=1e-5)

@@ -1,6 +1,7 @@
 """A frozen network made faster: batch norms that follow a convolution become part of it."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,17 @@ class FoldedEmbedding(nn.Module):
             body = _Body(copy.deepcopy(network).eval())
         self.dtype = dtype
         self.body = body.to(dtype).requires_grad_(False)
+        self._compiled: list[Callable[[Tensor], Tensor]] = []
+
+    def compile_for(self, images: Tensor) -> bool:
+        """Compile it for images [B, channels, H, W] such as these; returns whether that worked. If not, it
+        stays as it is."""
+        self._compiled = [torch.compile(self.body)]
+        try:
+            self.embed(images)
+        except Exception:  # no compiler on this machine, or a model that cannot be compiled
+            self._compiled = []
+        return bool(self._compiled)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeddings [B, dim] of images [B, channels, H, W] in 0..1, without a gradient."""
@@ -42,7 +54,8 @@ class FoldedEmbedding(nn.Module):
             prepared = self.source[0].prepare(images)
             if images.device.type in ("cpu", "cuda"):
                 prepared = prepared.contiguous(memory_format=torch.channels_last)
-            return self.body(prepared.to(self.dtype))
+            body = self._compiled[0] if self._compiled else self.body
+            return body(prepared.to(self.dtype))
 
 
 class _Body(nn.Module):

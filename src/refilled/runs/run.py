@@ -136,7 +136,7 @@ class Run:
             resume=self.resume,
             validate=_validator(self.student, self.images, dtype),
             reporter=self.reporter,
-            teachers=self.shared.teachers(dtype),
+            teachers=self.shared.teachers(dtype, self.settings.compile),
         )
 
     def finish(self, seconds: float) -> Result:

@@ -75,8 +75,8 @@ class Shared:
         )
         return replace(known, train=train, notes=notes)
 
-    def teachers(self, autocast_dtype: torch.dtype | None) -> Teachers:
+    def teachers(self, autocast_dtype: torch.dtype | None, compile: bool) -> Teachers:
         """Ways to ask the teacher."""
         if self._teachers is None:
-            self._teachers = Teachers(self.trainings if self._same_images else 1, autocast_dtype)
+            self._teachers = Teachers(self.trainings if self._same_images else 1, autocast_dtype, compile)
         return self._teachers

@@ -26,10 +26,11 @@ class Teachers:
     Args:
         trainings: how many share it; what is looked up then pays for itself the sooner.
         autocast_dtype: of the training, or None.
+        compile: compile the teachers too, where that works.
     """
 
-    def __init__(self, trainings: int = 1, autocast_dtype: torch.dtype | None = None):
-        self.trainings, self.autocast_dtype = trainings, autocast_dtype
+    def __init__(self, trainings: int = 1, autocast_dtype: torch.dtype | None = None, compile: bool = False):
+        self.trainings, self.autocast_dtype, self.compile = trainings, autocast_dtype, compile
         self._folded: list[tuple[Network, FoldedEmbedding]] = []
         self._tables: list[tuple[Network, Batches, Tensor]] = []
 
@@ -44,7 +45,7 @@ class Teachers:
             epochs: how many epochs of them, in one training.
             progress: called with (done, total) while every view is asked about.
         """
-        folded = self._fold(network)
+        folded = self._fold(network, batches)
         table = self._known(network, batches)
         if table is None and batches.views is not None:
             sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
@@ -55,12 +56,17 @@ class Teachers:
             return lambda batch: folded.embed(batch.images)
         return lambda batch: table[batch.rows, batch.views]
 
-    def _fold(self, network: Network) -> FoldedEmbedding:
+    def _fold(self, network: Network, batches: Batches) -> FoldedEmbedding:
         for known, folded in self._folded:
             if known is network:
                 return folded
-        self._folded.append((network, FoldedEmbedding(network, self.autocast_dtype)))
-        return self._folded[-1][1]
+        folded = FoldedEmbedding(network, self.autocast_dtype)
+        if self.compile:
+            plan = batches.plan(0)
+            tried = batches.assemble(batches.source.take(plan.rows[0]), plan.rows[0], plan.views[0])
+            folded.compile_for(tried.images)
+        self._folded.append((network, folded))
+        return folded
 
     def _known(self, network: Network, batches: Batches) -> Tensor | None:
         for asked, about, table in self._tables:

@@ -98,7 +98,7 @@ def training(
     began = time.monotonic() - position.seconds
     saved_at = time.monotonic()
     autocast_dtype = settings.autocast_dtype(batches.device)
-    teachers = teachers or Teachers(autocast_dtype=autocast_dtype)
+    teachers = teachers or Teachers(autocast_dtype=autocast_dtype, compile=settings.compile)
 
     for index, stage in enumerate(stages):
         if index < position.stage or (index == position.stage and position.epoch >= stage.epochs):
