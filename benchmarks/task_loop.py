@@ -23,7 +23,7 @@ def only(tasks: Tasks, place: int) -> Tasks:
 def train_one(method: RefilledTasks, task: Tasks) -> Network:
     """The student of one task."""
     training, settings, teacher = method.training, method.settings, method.teacher
-    student = one_student(method.student, task, task.numbers[0], scratch=method.scratch)
+    student = one_student(method.student, task.ways, task.seed, task.numbers[0], scratch=method.scratch)
     support = teacher.embeddings[task.support[0], 0]
     centres = objectives.class_centres(support, task.support_labels, task.ways)
     plan = iter(draw_steps(task, training.steps, training.per_class, method.views.count))

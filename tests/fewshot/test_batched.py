@@ -37,7 +37,7 @@ def test_forward_and_gradient(pool, way, scratch):
         if training:
             (z.square().sum() + logits.square().sum()).backward()
     for place, number in enumerate(tasks.numbers):
-        alone = one_student(network, tasks, number, scratch=scratch).train()
+        alone = one_student(network, tasks.ways, tasks.seed, number, scratch=scratch).train()
         for _ in range(2):
             alone_z, alone_logits = alone(images[place])
             (alone_z.square().sum() + alone_logits.square().sum()).backward()
@@ -58,7 +58,7 @@ def test_a_network_that_is_no_convnet(pool, way):
     students = start_students(network, tasks, way=way)
     images = Views(pool).plain(tasks.support)
     _, logits = students(images, training=True)
-    alone = one_student(network, tasks, 1).train()
+    alone = one_student(network, tasks.ways, tasks.seed, 1).train()
     torch.testing.assert_close(logits[1], alone(images[1])[1], atol=1e-5, rtol=1e-4)
 
 
@@ -76,7 +76,7 @@ def test_fresh_weights_depend_on_the_task_alone(pool):
         some = start_students(network, tasks, scratch=scratch)
         state = torch.get_rng_state()
         torch.manual_seed(6)
-        alone = one_student(network, tasks, 2, scratch=scratch)
+        alone = one_student(network, tasks.ways, tasks.seed, 2, scratch=scratch)
         for name, parameter in alone.named_parameters():
             assert torch.equal(some.weights[name][2], parameter)
         heads = some.weights["head.weight"]
@@ -133,7 +133,7 @@ def test_training_at_once_is_training_one_by_one(pool, task_loop, way, scratch, 
         _, logits = students(queries, training=False)
     for place in range(len(tasks)):
         alone = task_loop.train_one(method, task_loop.only(tasks, place))
-        start = one_student(method.student, tasks, place, scratch=scratch)
+        start = one_student(method.student, tasks.ways, tasks.seed, place, scratch=scratch)
         moved = dict(start.named_parameters())
         for name, parameter in alone.named_parameters():
             torch.testing.assert_close(students.weights[name][place], parameter, atol=near, rtol=near)

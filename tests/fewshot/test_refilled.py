@@ -95,15 +95,17 @@ def test_a_step_too_few_is_refused(pool):
         method.stages(Episodes(pool.labels, 3, ways=4, queries=4).draw(0, 1))
 
 
-def test_bfloat16_is_near(pool):
+@pytest.mark.parametrize("way", ["loop", "grouped", "matrices"])
+def test_bfloat16_is_near(pool, way):
     views = Views(pool, count=2)
     answers, tasks = (
         ask_teacher(small_network(), views),
         Episodes(pool.labels, 3, ways=4, queries=4).draw(0, 2),
     )
     training = TaskTraining(steps=4, per_class=3)
-    exact = RefilledTasks(answers, small_network(), views, training).train(tasks)
-    rough = RefilledTasks(answers, small_network(), views, replace(training, bfloat16=True)).train(tasks)
+    exact = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
+    training = replace(training, bfloat16=True)
+    rough = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
     assert rough.weights["head.weight"].dtype == torch.float32
     for name, value in exact.weights.items():
         torch.testing.assert_close(rough.weights[name], value, rtol=0.2, atol=0.05)

@@ -1,4 +1,4 @@
-"""Methods that train on the seen classes, or on the support by cross-entropy: what they compute, that they learn."""
+"""Methods that train on the seen classes, or on the support: what they compute, and that they learn."""
 
 import copy
 
@@ -32,7 +32,7 @@ def test_fine_tuning_is_plain_training(pool):
     tasks = Episodes(pool.labels, 3, ways=4, queries=5).draw(0, 2)
     tuned = FineTuneTasks(network, views, training).train(tasks)
     for place in range(2):
-        alone = one_student(network, tasks, place).train()
+        alone = one_student(network, tasks.ways, tasks.seed, place).train()
         groups = [{"params": alone.backbone_parameters(), "lr": 0.01}]
         groups.append({"params": list(alone.head.parameters()), "lr": 0.1})
         optimiser = torch.optim.SGD(groups, momentum=0.9, weight_decay=5e-4)
@@ -48,7 +48,7 @@ def test_fine_tuning_is_plain_training(pool):
 
 
 def test_fine_tuning_learns(pool):
-    training = TaskTraining(steps=50, per_class=6)
+    training = TaskTraining(steps=30, per_class=4)
     found = judge(FineTuneTasks(small_network(), Views(pool), training, scratch=True), pool)
     assert found.mean > 0.5
 
@@ -206,7 +206,7 @@ def test_meta_gradient_is_of_first_order(way):
 
 def test_maml_learns(pool):
     network = small_network(classes=4)
-    settings = fewshot.MamlTraining(iterations=25, shots=3, queries=4, lr=0.01, inner_lr=0.1, task_steps=8)
+    settings = fewshot.MamlTraining(iterations=12, shots=3, queries=4, lr=0.01, inner_lr=0.1, task_steps=8)
     fewshot.train_maml(network, SEEN, settings)
     assert judge(fewshot.MamlTasks(network, pool, settings), pool).mean > 0.5
     assert judge(fewshot.MamlTasks(network, pool, settings, transductive=True), pool).mean > 0.5

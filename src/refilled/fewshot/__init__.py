@@ -20,6 +20,7 @@ from refilled.fewshot.fine_tune import FineTuneTasks
 from refilled.fewshot.linear import logistic_regression, support_vectors
 from refilled.fewshot.maml import MamlTasks, MamlTraining, train_maml
 from refilled.fewshot.meta import MetaTraining
+from refilled.fewshot.named import METHODS, World, make_method
 from refilled.fewshot.neg_cosine import NegCosineTraining, cosine_softmax, train_neg_cosine
 from refilled.fewshot.protonet import protonet_tasks, train_protonet
 from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
@@ -28,6 +29,7 @@ from refilled.fewshot.training import TaskTraining
 from refilled.fewshot.views import Pool, Views, embed_pool, load_pool
 
 __all__ = [
+    "METHODS",
     "Accuracy",
     "Episodes",
     "FineTuneTasks",
@@ -45,12 +47,14 @@ __all__ = [
     "Tasks",
     "TeacherView",
     "Views",
+    "World",
     "ask_teacher",
     "cosine_softmax",
     "embed_pool",
     "feat",
     "load_pool",
     "logistic_regression",
+    "make_method",
     "nearest_class_mean",
     "nearest_neighbour",
     "protonet_tasks",

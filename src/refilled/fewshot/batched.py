@@ -71,38 +71,37 @@ def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way
         scratch: start from fresh weights everywhere; for networks of ours.
         way: of computing.
     """
+    seeds = [(tasks.seed, number) for number in tasks.numbers]
     if not scratch:  # all but the heads is the same
-        first = one_student(network, tasks, tasks.numbers[0])
-        students = repeated_students(first, len(tasks), way)
-        heads = [_fresh_head(network, tasks, number) for number in tasks.numbers]
+        students = repeated_students(one_student(network, tasks.ways, *seeds[0]), len(tasks), way)
+        heads = [_fresh_head(network, tasks.ways, *each) for each in seeds]
         stacked = _stacked([dict(head.named_parameters(prefix="head")) for head in heads])
         for name, value in stacked.items():
             students.weights[name] = value.to(network.device, network._mean.dtype).requires_grad_()
         return students
-    networks = [one_student(network, tasks, number, scratch=True) for number in tasks.numbers]
+    networks = [one_student(network, tasks.ways, *each, scratch=True) for each in seeds]
     weights = _stacked([dict(each.named_parameters()) for each in networks])
     return Students(networks[0], weights, _stacked([_statistics(each) for each in networks]), way)
 
 
-def one_student(network: Network, tasks: Tasks, number: int, *, scratch: bool = False) -> Network:
-    """The student that :func:`start_students` makes for one task, as a network of its own."""
+def one_student(network: Network, ways: int, *seeds: int, scratch: bool = False) -> Network:
+    """A network of its own, as :func:`start_students` makes it for a task with ``seeds`` (seed, number)."""
     if scratch:
         how = network.preprocess
-        with _seeded(tasks.seed, _OF_WEIGHTS, number):
+        with _seeded(*seeds):
             fresh = load(
-                network.spec, tasks.ways,
-                image_size=how.size, channels=how.channels, mean=how.mean, std=how.std,
-            )  # fmt: skip
+                network.spec, ways, image_size=how.size, channels=how.channels, mean=how.mean, std=how.std
+            )
         return fresh.to(network.device, network._mean.dtype)
     student = copy.deepcopy(network).requires_grad_(True)
-    student.head = _fresh_head(network, tasks, number).to(network.device, network._mean.dtype)
-    student.classes = as_label_space(tasks.ways)
+    student.head = _fresh_head(network, ways, *seeds).to(network.device, network._mean.dtype)
+    student.classes = as_label_space(ways)
     return student
 
 
-def _fresh_head(network: Network, tasks: Tasks, number: int) -> nn.Linear:
-    with _seeded(tasks.seed, _OF_WEIGHTS, number):
-        return nn.Linear(network.dim, tasks.ways)
+def _fresh_head(network: Network, ways: int, *seeds: int) -> nn.Linear:
+    with _seeded(*seeds):
+        return nn.Linear(network.dim, ways)
 
 
 def repeated_students(network: Network, count: int, way: Way = "auto") -> Students:
@@ -121,7 +120,7 @@ def _statistics(network: Network) -> State:
     return {
         name: value
         for name, value in network.named_buffers()
-        if name.endswith(("_mean", "_var")) and "." in name
+        if name.endswith(("running_mean", "running_var"))
     }
 
 
@@ -133,5 +132,5 @@ def _stacked(states: list[State]) -> State:
 def _seeded(*parts: int) -> Iterator[None]:
     """Layers draw their first weights from the global generator: set it, and put it back."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(mixed_seed(*parts))
+        torch.default_generator.manual_seed(mixed_seed(_OF_WEIGHTS, *parts))  # that of a GPU stays as it is
         yield

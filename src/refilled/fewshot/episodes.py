@@ -104,6 +104,7 @@ class Episodes:
 
     def draw(self, first: int, count: int) -> Tasks:
         """Tasks number first ... first + count - 1, on the device of the labels."""
+        check_number("count", count, least=1)
         numbers = range(first, first + count)
         rows = torch.stack([self._task(number) for number in numbers])
         return Tasks(rows.to(self.device), self.shots, self.seed, numbers)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from refilled.checks import check_number
 from refilled.data import Progress
+from refilled.data.randomness import mixed_seed
 from refilled.fewshot.classifiers import TaskClassifier, centres, nearest
 from refilled.fewshot.meta import EpisodeLoss, MetaTraining, meta_train
 from refilled.fewshot.protonet import distance_loss
@@ -80,7 +81,7 @@ def train_feat(
     """Train the network's embedding in place, and a set function beside it, on tasks of the seen classes."""
     settings = settings or MetaTraining()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+        torch.default_generator.manual_seed(mixed_seed(settings.seed))
         adapt = SetToSet(network.dim).to(network.device)
     meta_train(network, [adapt], seen, feat_loss(adapt, temperature, balance), settings, progress)
     return adapt

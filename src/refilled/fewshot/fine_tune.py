@@ -5,9 +5,13 @@ from torch import Tensor
 from refilled.fewshot.batched import Students, start_students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
-from refilled.fewshot.training import TaskStage, TaskTraining, cross_entropies, train_tasks
+from refilled.fewshot.training import TaskStage, TaskStep, TaskTraining, cross_entropies, train_tasks
 from refilled.fewshot.views import Views
 from refilled.models import Network
+
+
+def _loss(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
+    return cross_entropies(logits, step.labels)
 
 
 class FineTuneTasks:
@@ -38,9 +42,7 @@ class FineTuneTasks:
     def train(self, tasks: Tasks) -> Students:
         """The trained networks of the tasks."""
         students = start_students(self.network, tasks, scratch=self.scratch, way=self.way)
-        stages = [
-            TaskStage(self.training.steps, lambda _, logits, step: cross_entropies(logits, step.labels))
-        ]
+        stages = [TaskStage(self.training.steps, _loss)]
         train_tasks(students, tasks, self.views, stages, self.training)
         return students
 

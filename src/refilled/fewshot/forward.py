@@ -108,7 +108,8 @@ def _matrices(maps: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The same: the nine neighbours of every pixel in a column, times the weights as a matrix."""
     size, _, height, width = maps.shape
     columns = F.unfold(maps, 3, padding=1).view(size, len(weight), -1, height * width)
-    return (weight.flatten(2) @ columns + bias[:, :, None]).view(size, -1, height, width)
+    products = weight.flatten(2) @ columns  # perhaps in bfloat16, and then the sums too
+    return (products + bias[:, :, None].to(products.dtype)).view(size, -1, height, width)
 
 
 _WAYS = {"grouped": _grouped, "matrices": _matrices}

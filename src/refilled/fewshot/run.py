@@ -45,7 +45,8 @@ def run_tasks(
         method: one of this room's, or any function from tasks to predicted classes.
         episodes: what tasks are drawn from; the same for every method that is to be compared.
         tasks: how many.
-        at_once: how many the method is given together; it changes speed and memory, not the tasks.
+        at_once: how many the method is given together; it changes speed and memory, not the tasks. On a
+            CPU, methods that train networks are fastest with 1.
         progress: called with (done, total).
     """
     check_number("tasks", tasks, least=1)

@@ -1,6 +1,7 @@
 """One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from refilled import evaluation
 from refilled.data import Splits
+from refilled.data.pixels import worker_count
 from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.labels import LabelSpace, Overlap
@@ -23,6 +25,7 @@ from refilled.runs.shared import Shared
 from refilled.training import (
     Reporter,
     Training,
+    TrainSettings,
     bfloat16_would_pay,
     make_deterministic,
     pick_device,
@@ -118,8 +121,8 @@ class Run:
             )
         for line in (*_introduction(self.images, self.teacher, self.overlap), *self.student.notes):
             reporter.line(line)
-        if self.settings.precision == "auto" and bfloat16_would_pay(device):
-            reporter.line("this CPU has units for bfloat16: --precision bfloat16 takes about half the time")
+        for line in _hints(device, self.settings):
+            reporter.line(line)
         if self.folder is not None:
             start_run_folder(self.folder, config, size)
 
@@ -157,6 +160,20 @@ class Run:
             save_network(self.student, self.folder)
             write_json(self.folder / RESULT, result.to_json())
         return result
+
+
+def _hints(device: torch.device, settings: TrainSettings) -> list[str]:
+    """What would make it faster here, for a person to decide."""
+    hints = []
+    if settings.precision == "auto" and bfloat16_would_pay(device):
+        hints.append("this CPU has units for bfloat16: --precision bfloat16 takes about half the time")
+    cores, load = worker_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if device.type == "cpu" and torch.get_num_threads() > 1 and load >= cores:
+        hints.append(
+            f"this machine is busy (load {load:.1f} on {cores} cores), and threads that wait for each other "
+            f"are slow then: OMP_NUM_THREADS=1 may be many times faster"
+        )
+    return hints
 
 
 def _describe(model: str | Path | Network | None) -> str | None:

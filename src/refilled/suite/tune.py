@@ -3,6 +3,9 @@
 A part of the training images is held out, and the data of a trial ends there: where test images would be, it
 holds the validation images again. Every trial is a line in a file, and each is a function of those before it,
 so an interrupted search goes on as if nothing had happened.
+
+The teacher is the table's own. It was trained on all images of its classes, the held-out ones among them:
+what a search finds on validation is for choosing, not for publishing.
 """
 
 import hashlib

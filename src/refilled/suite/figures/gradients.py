@@ -2,7 +2,8 @@
 
 Ye, Lu, Zhan, "Discussions on LKD": mean over classes c of ‖∂O_ce/∂w_c - ∂O_kd/∂w_c‖ for single instances, at
 the beginning of training. Both objectives hold the same cross-entropy, so the difference is the gradient of
-the distillation term alone; for one instance it is the derivative by logit c times the embedding.
+the distillation term alone; for one instance it is the derivative by logit c times the embedding. The mean is
+over all classes: those that are not in the batch count as 0 for local distillation.
 """
 
 from collections.abc import Callable
