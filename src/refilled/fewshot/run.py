@@ -46,7 +46,7 @@ def run_tasks(
         episodes: what tasks are drawn from; the same for every method that is to be compared.
         tasks: how many.
         at_once: how many the method is given together; it changes speed and memory, not the tasks. On a
-            CPU, methods that train networks are fastest with 1.
+            CPU, methods that train networks gain nothing from many, and need more memory.
         progress: called with (done, total).
     """
     check_number("tasks", tasks, least=1)
