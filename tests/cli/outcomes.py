@@ -6,7 +6,7 @@ from pathlib import Path
 from refilled import cli
 
 # A process of its own finds the package too, whatever its current folder is.
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[2])}
 TINY = ("--epochs", "2", "--batch-size", "8", "--device", "cpu")
 
 

@@ -1,0 +1,116 @@
+"""``refilled bench``"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from refilled import suite
+from refilled.cli.printing import say
+from refilled.errors import UserError
+from refilled.files import write_text
+
+
+@dataclass
+class BenchCommand:
+    """Run the paper's experiments: cells that the ledger has are not run again, an interrupted grid goes on.
+
+    Examples: refilled bench --list
+    refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled student --seeds 3
+    refilled bench cifar100-gkd --render
+    refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled --tune 30 --tune-epochs 60
+    refilled bench --figures overlap weights
+    """
+
+    table: Annotated[Positional[str | None], arg(metavar="TABLE")] = None
+    """Name of a table; see --list."""
+    list: bool = False
+    """Show the tables and their axes."""
+    overlap: tuple[int, ...] = ()
+    """Only these overlaps, in percent."""
+    student: tuple[str, ...] = ()
+    """Only these students."""
+    method: tuple[str, ...] = ()
+    """Only these rows: methods, or baselines such as teacher-1nn."""
+    shots: tuple[int, ...] = ()
+    """Only these numbers of images per class."""
+    where: Annotated[tuple[str, ...], arg(metavar="AXIS=VALUE", help_behavior_hint="(none)")] = ()
+    """Only these values of a table's other axes."""
+    seeds: int = 3
+    """Seeds 0 to this less one."""
+    data: Path | None = None
+    """Folder that holds the data sets as published, side by side; none: that of REFILLED_DATA."""
+    work: Path = suite.WORK
+    """Folder for teachers, which are trained once, students of figures, and trials of --tune."""
+    ledger: Path = Path("results/ledger.jsonl")
+    """File of finished runs; each is appended as it ends."""
+    render: bool = False
+    """Only write results/TABLE.md from the ledger."""
+    figures: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(none)")] = ()
+    """Only draw these figures, or all, into results/figures; they take no TABLE."""
+    tune: int | None = None
+    """Only search the method's settings on validation images, in this many trials (with those made before);
+    what is chosen goes to results/tuned. Each trial trains --seeds students."""
+    tune_epochs: int | None = None
+    """Epochs of a trial; none: those of the table."""
+    tiny: bool = False
+    """The same shape of experiment in seconds, on digits, with a ledger in --work."""
+    together: int | None = None
+    """Train this many at the same time; none: on a GPU four, else one."""
+    compile: bool = False
+    """Compile the losses; pays for long runs on a GPU."""
+    device: str = "auto"
+    """cpu, cuda or mps; auto: cuda where there is one."""
+
+    def run(self) -> None:
+        """List, draw, tune, run or render."""
+        if self.figures:
+            self._draw()
+            return
+        if self.list or self.table is None:
+            for table in suite.TABLES.values():
+                say(f"{table.name}: {table.title}", style="bold")
+                for axis, values in table.axes.items():
+                    names = ("all" if value is None else str(value) for value in values)
+                    say(f"    {axis}: {', '.join(names)}")
+            return
+        table = suite.get_table(self.table)
+        where = table.where(
+            {"overlap": self.overlap, "student": self.student, "method": self.method, "shots": self.shots},
+            self.where,
+        )
+        ledger = self._ledger()
+        places = suite.Places(self.data, self.work)
+        bench = suite.Bench(ledger, places, self.device, say, self.together, compile=self.compile)
+        if self.tune is not None:
+            folder = ledger.path.parent / "tuned"
+            suite.tune_table(
+                table, where, bench, folder, self.tune, self.seeds, self.tune_epochs, tiny=self.tiny
+            )
+            return
+        if not self.render:
+            cells = suite.cells_of(table, where, self.seeds, tiny=self.tiny)
+            say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
+            bench.run(cells)
+        command = f"refilled bench {table.name} --render"
+        page = suite.render(table, ledger, self.seeds, command, tiny=self.tiny)
+        if self.tiny:
+            say(page)
+            return
+        path = self.ledger.parent / f"{table.name}.md"
+        write_text(path, page)
+        say(f"{path} is written")
+
+    def _ledger(self) -> suite.Ledger:
+        ledger = suite.Ledger(self.work / "tiny.jsonl" if self.tiny else self.ledger)
+        for note in ledger.notes():
+            say(note, style="yellow")
+        return ledger
+
+    def _draw(self) -> None:
+        if self.table is not None:
+            raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
+        ledger, places = self._ledger(), suite.Places(self.data, self.work)
+        studio = suite.Studio(ledger, places, self.device, self.seeds, self.tiny, say)
+        suite.make_figures(self.figures, studio, ledger.path.parent / "figures")

@@ -1,0 +1,83 @@
+"""``refilled distill``"""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+from refilled.cli.options import Data, Images, Student, Training, chosen_folder
+from refilled.cli.printing import print_accuracy, print_table, say
+from refilled.methods import METHODS, get_method
+from refilled.runs import DataSettings, Verdict, compare
+from refilled.runs.settings import parse_assignments
+from refilled.training import TrainSettings
+
+_METHOD_HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+
+
+@dataclass
+class DistillCommand:
+    """Distil a teacher into a student, whatever classes each of them knows.
+
+    Example: refilled distill photos --teacher runs/teacher --student wrn-16-2 --compare --seeds 3
+    """
+
+    data: Data
+    teacher: str
+    """A run folder, timm:NAME, timm:NAME@FILE.safetensors or hf:FOLDER; it may know other classes."""
+    student: Student = "wrn-16-2"
+    method: Annotated[str, arg(help=_METHOD_HELP)] = "refilled"
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE", help_behavior_hint="(none)")] = ()
+    """Settings of the method, e.g. strength=3 weight=none; `refilled methods` lists them."""
+    compare: bool = False
+    """Also train the student alone for the same epochs, and say whether the teacher helped."""
+    seeds: int = 1
+    """Repeat with this many seeds."""
+    together: int | None = None
+    """Train this many seeds at the same time; none: on a GPU up to four, else one."""
+    out: Path | None = None
+    """Run folder to write; none: a new one under runs/."""
+    resume: bool = False
+    """Go on with the interrupted run in --out."""
+    training: Training = field(default_factory=TrainSettings)
+    images: Images = field(default_factory=DataSettings)
+
+    def run(self) -> None:
+        """Distil and print the accuracy, or the verdict."""
+        own = parse_assignments(get_method(self.method), self.set)
+        self.out = chosen_folder(
+            self.out, self.resume, f"{Path(self.data).name}-{self.student}-{self.method}"
+        )
+        settings: dict[str, Any] = asdict(self.training) | asdict(self.images) | own
+        verdict = compare(
+            self.teacher,
+            self.student,
+            self.data,
+            self.method,
+            self.out,
+            seeds=self.seeds,
+            alone=self.compare,
+            together=self.together,
+            resume=self.resume,
+            **settings,
+        )
+        if self.compare:
+            print_verdict(verdict, self.out)
+        else:
+            print_accuracy(verdict.with_teacher, self.out)
+            say("add --compare to see whether the teacher helped", style="dim")
+
+
+def print_verdict(verdict: Verdict, out: Path) -> None:
+    """A table and a sentence."""
+    first = verdict.with_teacher[0]
+    print_table(("", "test accuracy", "training time", "epochs"), verdict.rows())
+    say(
+        f"The teacher knows {100 * (first.overlap or 0):.0f} % of the student's classes. The nearest class "
+        f"mean in its embedding reaches {100 * (first.teacher_ncm or 0):.1f} % on the test images."
+    )
+    say(verdict.sentence(), style="bold")
+    if verdict.hint():
+        say(verdict.hint())
+    say(f"student and verdict are in {out}")
