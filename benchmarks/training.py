@@ -30,7 +30,6 @@ import gc
 import platform
 import statistics
 import subprocess
-import time
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
@@ -57,6 +56,8 @@ from refilled.training import (
     pick_device,
     take_turns,
 )
+from tables import Row, print_costs, print_rest, print_training
+from timing import allocated, alternate, attempt, clock, say, spread
 
 SIDE, CLASSES, LR = 32, 50, 0.01
 EPOCHS = 200  # of the run that is imagined around the measured steps: they decide what pays for itself
@@ -71,13 +72,6 @@ TINY = {
     "teacher": "wrn-10-1", "students": ["wrn-10-1"], "seeds_student": "wrn-10-1", "batch_size": 32,
     "images": 128, "views": 4, "steps": 2, "repeats": 1, "seeds": 2, "workers": 0,
 }  # fmt: skip
-
-Row = dict[str, Any]
-
-
-def say(text: str) -> None:
-    """Print at once, so that a run that is cut short leaves what it had."""
-    print(text, flush=True)
 
 
 class Notes(Reporter):
@@ -205,31 +199,6 @@ class World:
 # --- clock and memory ---------------------------------------------------------------------------------
 
 
-def clock(device: torch.device, work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of some work until the device is done with it, and what it returns."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
-    start = time.perf_counter()
-    result = work()
-    wait()
-    return time.perf_counter() - start, result
-
-
-def allocated(device: torch.device) -> int:
-    """Bytes in use on a GPU; 0 elsewhere."""
-    return torch.cuda.memory_allocated() if device.type == "cuda" else 0
-
-
-def attempt(what: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``work`` returns, or None and a line with the reason: one way that fails does not stop others."""
-    try:
-        return work(*arguments)
-    except Exception as problem:
-        first = next((line for line in str(problem).splitlines() if line.strip()), "")
-        say(f"{what}: LEFT OUT, {type(problem).__name__}: {first[:200]}")
-        return None
-
-
 def free(world: World) -> None:
     """Give back what the last student held, compiled code included."""
     if "compiled" in world.options.ways:  # the compiler takes seconds to import
@@ -237,29 +206,6 @@ def free(world: World) -> None:
     gc.collect()
     if world.device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def alternate(
-    device: torch.device, works: dict[str, Callable[[], Any]], repeats: int, label: str = ""
-) -> dict[str, list[float]]:
-    """Seconds of each repeat of each work, one after the other, again and again; without those that fail."""
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name in list(seconds):
-            found = attempt(f"{label}{name}", clock, device, works[name])
-            if found is None:
-                del seconds[name]
-            else:
-                seconds[name].append(found[0])
-    return seconds
-
-
-def spread(values: list[float]) -> float:
-    """Half the range between the quartiles."""
-    if len(values) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(values, n=4)
-    return (high - low) / 2
 
 
 # --- training -----------------------------------------------------------------------------------------
@@ -441,85 +387,6 @@ def measure_evaluation(world: World, spec: str) -> list[Row]:
             f"({images} images)"
         )
     return rows
-
-
-# --- tables -------------------------------------------------------------------------------------------
-
-
-def print_table(heads: list[str], rows: list[list[str]]) -> None:
-    """Markdown; nothing where there is nothing to show."""
-    if rows:
-        lines = [heads, ["---"] * len(heads), *rows]
-        say("\n" + "\n".join(f"| {' | '.join(cells)} |" for cells in lines))
-
-
-def print_training(rows: list[Row], rates: roofline.Rates) -> None:
-    """Speed, memory, and share of the floor."""
-    say(f"\nproduct of matrices {rates.operations / 1e12:.2f} Tflop/s, copy {rates.bytes / 1e9:,.0f} GB/s")
-    heads = ["student", "stage", "way", "images/s", "ms a step", "faster", "peak MB", "floor"]
-    cells = [
-        [
-            row["student"],
-            row["stage"],
-            row["way"],
-            f"{row['images_per_second']:,.0f} ± {row['spread']:,.0f}",
-            f"{row['step_seconds'] * 1e3:.2f}",
-            f"{row['ratio']:.2f}x" if row["ratio"] else "-",
-            f"{row['peak_bytes'] / 2**20:,.0f}" if "peak_bytes" in row else "-",
-            f"{row['floor']:.1%} ({row['bound']})",
-        ]
-        for row in rows
-    ]
-    print_table(heads, cells)
-
-
-def print_costs(rows: list[Row]) -> None:
-    """What is paid once."""
-    heads = ["student", "stage", "way", "s to compile and to choose kernels", "s to build", "graph"]
-    cells = [
-        [
-            row["student"],
-            row["stage"],
-            row["way"],
-            f"{max(0.0, row['first_build'] - row['build']):.1f}",
-            f"{row['build']:.2f}",
-            "yes" if row["captured"] else "no",
-        ]
-        for row in rows
-        if row["way"] not in ("user", "plain")
-    ]
-    print_table(heads, cells)
-
-
-def print_rest(together: list[Row], evaluation: list[Row]) -> None:
-    """Seeds in turns, and evaluation."""
-    print_table(
-        ["student", "stage", "ms a step, one", "ms a step of each, together", "seeds", "times one", "gain"],
-        [
-            [
-                row["student"],
-                row["stage"],
-                f"{row['one_step'] * 1e3:.2f}",
-                f"{row['all_step'] * 1e3:.2f}",
-                str(row["seeds"]),
-                f"{row['ratio']:.2f}",
-                f"{row['seeds'] / row['ratio']:.2f}x",
-            ]
-            for row in together
-        ],
-    )
-    print_table(
-        ["student", "evaluation", "images", "images/s"],
-        [
-            [
-                row["student"],
-                row["way"],
-                str(row["images"]),
-                f"{row['images_per_second']:,.0f} ± {row['spread']:,.0f}",
-            ]
-            for row in evaluation
-        ],
-    )
 
 
 def heading(world: World) -> Row:
