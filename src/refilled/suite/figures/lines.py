@@ -34,9 +34,9 @@ def panels(studio: Studio, table: Table, x: str, line: str | None = None) -> lis
         for name in table.axes[line] if line else ("with a teacher",):
             for place in table.axes[x]:
                 point = fixed | {x: place} | ({line: name} if line else {})
-                _add(lines, str(name), place, _accuracy(studio, table, table.cell(point)))
+                _add(lines, str(name), place, _accuracy(studio, table.measured(point), table.cell(point)))
                 if line is None and table.alone is not None:
-                    _add(lines, ALONE, place, _accuracy(studio, table, table.alone(point)))
+                    _add(lines, ALONE, place, _accuracy(studio, table.measured(point), table.alone(point)))
         if lines.keys() - {ALONE}:
             title = ", ".join(f"{axis} {value}" for axis, value in fixed.items())
             found.append({"title": title, "x": x, "lines": lines})
@@ -56,14 +56,14 @@ def _add(lines: dict[str, list[dict[str, Any]]], name: str, x: Any, point: dict[
         lines.setdefault(name, []).append({"x": x} | point)
 
 
-def _accuracy(studio: Studio, table: Table, cell: Cell | None) -> dict[str, Any] | None:
+def _accuracy(studio: Studio, measure: str, cell: Cell | None) -> dict[str, Any] | None:
     """Mean and deviation in percent over the seeds that are there; None: no seed is."""
     if cell is None:
         return None
     records = studio.ledger.find(cell.with_seed(seed) for seed in range(studio.seeds))
     if not records:
         return None
-    over = spread([100 * record[str(table.measure)] for record in records])
+    over = spread([100 * record[measure] for record in records])
     deviation = round(over.std, 3) if over.runs > 1 else None
     return {"mean": round(over.mean, 3), "std": deviation, "runs": over.runs}
 
