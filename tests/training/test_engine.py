@@ -1,10 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.data import Batch, Batches
 from refilled.methods import Stage, get_method
-from refilled.training import Reporter, TrainSettings, take_turns, train, training
+from refilled.training import Reporter, TrainSettings, compiled, take_turns, train, training
 from refilled.training.epochs import Snapshot, start_momenta
 from refilled.training.step import PlainStep
 
@@ -104,8 +106,10 @@ def test_momenta_of_zero_are_none_at_all():
     assert same_weights(*networks)
 
 
-def compiled_run(monkeypatch, compile):
-    monkeypatch.setattr(torch, "compile", compile)
+def compiled_run(monkeypatch, backend):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    torch.compiler.reset()
+    compiled._compiled.cache_clear()
     told, network = Told(), tiny_network()
     train(
         [cross_entropy(network)],
@@ -114,31 +118,31 @@ def compiled_run(monkeypatch, compile):
         TrainSettings(epochs=3, compile=True),
         reporter=told,
     )
+    compiled._compiled.cache_clear()
     return network, told.lines
 
 
 def test_a_compiled_loss_is_used_and_the_step_it_is_tried_with_leaves_no_trace(monkeypatch):
     calls = []
 
-    def compile(loss):
-        return lambda batch: calls.append(1) or loss(batch)
+    def backend(graph, inputs):
+        return lambda *values: calls.append(1) or graph(*values)
 
-    network, lines = compiled_run(monkeypatch, compile)
-    assert len(calls) == 3 * 3 + 1
-    assert "compiling" in lines[0]
+    network, lines = compiled_run(monkeypatch, backend)
+    assert len(calls) >= 2 * (3 * 3 + 1)  # network and loss, in each step and in the one that is tried
+    assert [line for line in lines if "compil" in line] == [
+        "stage classifier: compiling (up to a minute the first time)"
+    ]
     plain = tiny_network()
     train([cross_entropy(plain)], plain, tiny_batches(), TrainSettings(epochs=3))
     assert same_weights(network, plain)
 
 
 def test_what_cannot_be_compiled_is_run_as_it_is_and_said(monkeypatch):
-    def compile(loss):
-        def fails(batch):
-            raise RuntimeError("no compiler here\nand a long story")
+    def backend(graph, inputs):
+        raise RuntimeError("no compiler here\nand a long story")
 
-        return fails
-
-    network, lines = compiled_run(monkeypatch, compile)
+    network, lines = compiled_run(monkeypatch, backend)
     assert lines[1] == (
         "stage classifier: the loss cannot be compiled (RuntimeError: no compiler here); it is run as it is"
     )

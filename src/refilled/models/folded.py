@@ -46,6 +46,11 @@ class FoldedEmbedding(nn.Module):
             self.embed(images)
         except Exception:  # no compiler on this machine, or a model that cannot be compiled
             self._compiled = []
+        return self.compiled
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is."""
         return bool(self._compiled)
 
     def embed(self, images: Tensor) -> Tensor:

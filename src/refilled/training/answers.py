@@ -26,7 +26,7 @@ class Teachers:
     Args:
         trainings: how many share it; what is looked up then pays for itself the sooner.
         autocast_dtype: of the training, or None.
-        compile: compile the teachers too, where that works.
+        compile: compile those that are asked in every step, where that works.
     """
 
     def __init__(self, trainings: int = 1, autocast_dtype: torch.dtype | None = None, compile: bool = False):
@@ -45,26 +45,25 @@ class Teachers:
             epochs: how many epochs of them, in one training.
             progress: called with (done, total) while every view is asked about.
         """
-        folded = self._fold(network, batches)
-        table = self._known(network, batches)
+        folded, table = self._fold(network), self._known(network, batches)
         if table is None and batches.views is not None:
             sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
             if batches.views <= epochs * sharing and _fits(network, batches, self.autocast_dtype):
                 table = every_view(folded, batches, progress)
                 self._tables.append((network, batches, table))
-        if table is None:
-            return lambda batch: folded.embed(batch.images)
-        return lambda batch: table[batch.rows, batch.views]
+        if table is not None:
+            return lambda batch: table[batch.rows, batch.views]
+        if self.compile and not folded.compiled:
+            plan = batches.plan(0)
+            tried = batches.assemble(batches.source.take(plan.rows[0]), plan.rows[0], plan.views[0])
+            folded.compile_for(tried.images)
+        return lambda batch: folded.embed(batch.images)
 
-    def _fold(self, network: Network, batches: Batches) -> FoldedEmbedding:
+    def _fold(self, network: Network) -> FoldedEmbedding:
         for known, folded in self._folded:
             if known is network:
                 return folded
         folded = FoldedEmbedding(network, self.autocast_dtype)
-        if self.compile:
-            plan = batches.plan(0)
-            tried = batches.assemble(batches.source.take(plan.rows[0]), plan.rows[0], plan.views[0])
-            folded.compile_for(tried.images)
         self._folded.append((network, folded))
         return folded
 

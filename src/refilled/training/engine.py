@@ -9,12 +9,11 @@ from refilled.data import Batches
 from refilled.models import Network
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
+from refilled.training.compiled import CompiledLoss
 from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
-
-_MOST_COMPILED_LOSSES = 256  # stages times trainings in one process; beyond it PyTorch would stop compiling
 
 
 def make_epochs(
@@ -47,7 +46,7 @@ def make_epochs(
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
     if settings.compile:
-        _compile(step, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
+        _compile(step, student, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
     if batches.device.type == "cuda":
         try:
             return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
@@ -63,6 +62,7 @@ def make_epochs(
 
 def _compile(
     step: PlainStep,
+    student: Network,
     batches: Batches,
     epochs: PlainEpochs,
     modules: list[nn.Module],
@@ -72,14 +72,11 @@ def _compile(
     """Put a compiled loss into the step, if one step with it works."""
     start_momenta(step)
     snapshot = Snapshot(step, modules)
-    reporter.line(f"stage {step.stage.name}: compiling (half a minute or more)")
+    reporter.line(f"stage {step.stage.name}: compiling (up to a minute the first time)")
     try:
-        import torch._dynamo.config as limits
-
-        limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED_LOSSES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            step.loss = torch.compile(step.stage.loss)
+            step.loss = CompiledLoss(step.stage.loss, student)
             nothing = [0.0] * len(batches)
             next(epochs.run(batches.plan(0, salt), Schedule(nothing, nothing, (0,))))
     except Exception as problem:  # no compiler on this machine, or a model that cannot be compiled
@@ -92,5 +89,6 @@ def _compile(
 
 
 def _in_short(problem: Exception) -> str:
+    problem = getattr(problem, "inner_exception", problem)  # the compiler wraps what went wrong
     first = next((line for line in str(problem).splitlines() if line.strip()), "")
     return f"{type(problem).__name__}: {first[:120]}" if first else type(problem).__name__

@@ -39,8 +39,8 @@ class TrainSettings:
     """auto: as fast as the device allows (a captured CUDA graph, a folded or looked-up teacher); plain:
     forward, backward, update, and nothing else. Both do the same but for rounding."""
     compile: bool = False
-    """Compile the loss too, with torch.compile: a third faster on a GPU, after half a minute or more per
-    stage. For long runs."""
+    """Compile network and loss too, with torch.compile: a fifth to a third faster on a GPU, after up to a
+    minute at the start. For long runs."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto is cuda where there is one, else cpu."""
     seed: int = 0

@@ -1,0 +1,70 @@
+"""A loss compiled in two parts: the student's network, and what a stage makes of its outputs.
+
+The network is what takes long to compile, and it is the same in every stage, for every method and seed.
+Compiled apart from the loss around it, its code is made once in a process and used by all of them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from refilled.data import Batch
+from refilled.models import Network
+
+_PARTS = ("feature_maps", "responses", "embed_prepared", "maps_and_embedding")
+"""What a network computes of prepared images: here is where its layers are."""
+_MOST_COMPILED = 256  # versions of one function in a process; beyond it PyTorch would stop compiling
+
+
+class CompiledLoss:
+    """Gives what the loss gives; the first call with a new shape or a new kind of network compiles.
+
+    Args:
+        loss: of a stage.
+        student: whose layers the loss runs through; outside of a call it is as it was.
+    """
+
+    def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network):
+        import torch._dynamo.config as limits
+
+        limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
+        self.student, self._around = student, torch.compile(loss)
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Named losses of a batch."""
+        with _parts_compiled(self.student):
+            return self._around(batch)
+
+
+@contextmanager
+def _parts_compiled(student: Network) -> Iterator[None]:
+    own = [part for part in _PARTS if getattr(type(student), part) is not getattr(Network, part)]
+    for part in own:
+        # One and the same function for all students: a new one would make the loss around it compile again.
+        student.__dict__[part] = MethodType(_apart(part), student)
+    try:
+        yield
+    finally:
+        for part in own:
+            del student.__dict__[part]
+
+
+@cache
+def _apart(part: str) -> Callable[..., Any]:
+    """A method that calls its compiled self, and that compiling stops at."""
+
+    @torch.compiler.disable(recursive=False)
+    def apart(student: Network, prepared: Tensor) -> Any:
+        return _compiled(type(student), part)(student, prepared)
+
+    return apart
+
+
+@cache
+def _compiled(kind: type, part: str) -> Callable[..., Any]:
+    return torch.compile(getattr(kind, part))

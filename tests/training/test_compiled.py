@@ -1,0 +1,95 @@
+"""A loss in two compiled parts gives what the loss gives, and the network is compiled once for all."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from refilled.data import Batches
+from refilled.labels import LabelSpace
+from refilled.methods import get_method
+from refilled.models import load
+from refilled.training import compiled
+from refilled.training.compiled import CompiledLoss
+
+CLASSES = LabelSpace("abcd")
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Of each graph that is compiled, the number of its convolutions."""
+    found = []
+
+    def backend(graph, inputs):
+        found.append(sum("conv" in str(node.target) for node in graph.graph.nodes))
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    torch.compiler.reset()
+    compiled._compiled.cache_clear()
+    yield found
+    compiled._compiled.cache_clear()
+
+
+def world(seed, spec="resnet-8", method="refilled"):
+    torch.manual_seed(seed)
+    teacher, student = load("resnet-8", CLASSES, image_size=8), load(spec, CLASSES, image_size=8)
+    images = torch.randint(256, (16, 3, 8, 8), dtype=torch.uint8)
+    batches = Batches(images, torch.arange(16) % 4, 8, "none")
+    chosen = get_method(method)
+    stages = chosen.stages(teacher.eval(), student, batches, chosen.settings(), 4)
+    return student.train(), batches, stages
+
+
+def one_batch(batches):
+    """With the teacher's answers, so that the loss runs through the student alone."""
+    batch = next(iter(batches.epoch(0)))
+    return replace(batch, embeddings=torch.randn(len(batch.labels), 64))
+
+
+def losses_and_gradients(loss, student, batch):
+    student.zero_grad()
+    losses = loss(batch)
+    sum(losses.values()).backward()
+    return losses, [p.grad for p in student.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("spec", ["resnet-8", "wrn-10-1", "convnet-4", "mobilenet-0.25"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_losses_and_gradients_are_those_of_the_loss(graphs, spec, number):
+    student, batches, stages = world(0, spec)
+    batch = one_batch(batches)
+    expected = losses_and_gradients(stages[number].loss, student, batch)
+    found = losses_and_gradients(CompiledLoss(stages[number].loss, student), student, batch)
+    assert max(graphs) > 0
+    torch.testing.assert_close(found, expected)
+    assert not {"feature_maps", "responses", "embed_prepared"} & set(vars(student))
+
+
+def test_the_network_is_compiled_once_for_all_stages_and_seeds(graphs):
+    for seed in range(3):
+        student, batches, stages = world(seed)
+        for stage in stages:
+            CompiledLoss(stage.loss, student)(one_batch(batches))
+    assert sum(count > 0 for count in graphs) == 1
+
+
+def test_it_is_shared_by_methods_too(graphs):
+    for method in ("student", "rkd"):
+        student, batches, stages = world(0, method=method)
+        for stage in stages:
+            CompiledLoss(stage.loss, student)(one_batch(batches))
+    assert sum(count > 0 for count in graphs) == 1
+
+
+def test_an_error_leaves_the_student_as_it_was(graphs):
+    student, batches, _ = world(0)
+
+    def fails(batch):
+        student.embed(batch.images)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        CompiledLoss(fails, student)(one_batch(batches))
+    assert "feature_maps" not in vars(student)
