@@ -51,7 +51,11 @@ NUMBERS = [
     for setting in found
     if setting not in ("loss", "with_itself")
 ]
-SMALL = {"crd": {"dim": 16}, "ban": {"generations": 2}}  # what makes a test of the method quick, and whole
+SMALL = {  # what makes a test of the method quick, and whole
+    "crd": {"dim": 16},
+    "ban": {"generations": 2},
+    "refilled": {"imitation": 2.0, "fade": 0.5},
+}
 
 
 def teacher_for(name):
@@ -476,7 +480,7 @@ def trained(name, folder, *, resume=False, reporter=None, noise=0):
     return student, stages
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", [*DEFAULTS, "refilled"])
 @pytest.mark.parametrize("where", ["first epoch", "middle", "between the stages", "last epoch"])
 def test_an_interrupted_run_goes_on_exactly(name, where, tmp_path):
     whole, stages = trained(name, tmp_path / "whole")

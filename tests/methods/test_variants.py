@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 
 from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
@@ -74,6 +75,8 @@ def test_default_settings():
         "tau_student": 1.0,
         "posterior": "dot",
         "weight": "head",
+        "imitation": 0.0,
+        "fade": 0.0,
     }
 
 
@@ -85,7 +88,7 @@ def test_settings_of_the_paper():
     assert (found.tau_teacher, found.tau_student, found.strength) == (2, 1, 2)
     assert (found.margin, found.max_impostors) == (None, None)
     assert (found.posterior, found.weight) == ("literal", "pl")
-    assert found.embedding_share == 0.5
+    assert (found.embedding_share, found.imitation, found.fade) == (0.5, 0, 0)
 
 
 def test_settings_of_the_authors_code():
@@ -118,7 +121,9 @@ def test_unknown_options_are_refused(world, wrong):
      ("refilled-lkd", {"tau_teacher": 0.0}), ("refilled-minus", {"tau_student": -1.0}),
      ("refilled-paper", {"comparison_tau_teacher": 0.0}), ("refilled", {"comparison_tau_student": 1e-4}),
      ("refilled-authors", {"margin": 0.0}), ("refilled-emb", {"max_impostors": 0}), ("kd", {"weight": 1.5}),
-     ("refilled", {"strength": float("inf")}), ("refilled", {"tau_teacher": float("nan")})],
+     ("refilled", {"imitation": -1.0}), ("refilled", {"fade": 1.5}), ("refilled", {"embedding_share": 1.0}),
+     ("refilled-emb", {"embedding_share": 0.0}), ("refilled", {"strength": float("inf")}),
+     ("refilled", {"tau_teacher": float("nan")})],
     ids=str,
 )  # fmt: skip
 def test_numbers_without_sense_are_refused_by_name(name, wrong):
@@ -180,6 +185,55 @@ def test_named_settings_are_the_method_with_those_settings(world, name, kind):
     for one, same, other in zip(named, by_hand, usual):
         assert values(one, batch) == values(same, batch)
         assert values(one, batch) != values(other, batch)
+
+
+def test_without_a_share_for_the_embedding_the_classifier_has_all_epochs(world):
+    teacher, student, batches = world
+    (only,) = make_stages("refilled", teacher, student, batches, epochs=1, embedding_share=0.0)
+    (lkd,) = make_stages("refilled-lkd", teacher, student, batches, epochs=1)
+    assert (only.name, only.epochs) == ("classifier", 1)
+    assert values(only, first_batch(batches)) == values(lkd, first_batch(batches))
+
+
+def test_imitation_adds_one_term_to_both_stages_through_one_map(world):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    usual = make_stages("refilled", teacher, student, batches)
+    stages = make_stages("refilled", teacher, student, batches, imitation=3.0)
+    assert stages[0].beside is stages[1].beside is not None
+    mapped = stages[0].beside.linear(student.embed(batch.images)).double()
+    wanted = teacher.embed(batch.images).double()
+    cosines = [float(a @ b / (a.norm() * b.norm())) for a, b in zip(mapped, wanted)]
+    expected = 3 * sum(1 - cosine for cosine in cosines) / len(cosines)
+    for stage, plain in zip(stages, usual):
+        terms = values(stage, batch)
+        assert terms.pop("imitation") == pytest.approx(expected, rel=1e-5)
+        assert terms == pytest.approx(values(plain, batch), rel=1e-6)
+        assert {id(p) for p in stage.beside.parameters()} <= {id(p) for p in stage.parameters}
+        assert plain.beside is None
+
+
+def test_imitation_moves_student_and_map_and_not_the_teacher(world):
+    teacher, student, batches = world
+    first = make_stages("refilled", teacher, student, batches, imitation=1.0)[0]
+    first.loss(first_batch(batches))["imitation"].backward()
+    assert all(p.grad is not None and bool(p.grad.any()) for p in first.beside.parameters())
+    assert any(p.grad is not None and bool(p.grad.any()) for p in student.backbone_parameters())
+    assert all(p.grad is None for p in (*teacher.parameters(), *student.head.parameters()))
+
+
+def test_the_teacher_fades_and_the_labels_stay(world):
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    second = make_stages("refilled", teacher, student, batches, imitation=1.0, fade=0.5)[1]
+    start, middle, end = (
+        values(second, dataclasses.replace(batch, progress=torch.tensor(at))) for at in (0.0, 0.5, 1.0)
+    )
+    for name, left in (("local_kd", 0.75), ("imitation", 0.75), ("cross_entropy", 1.0)):
+        assert middle[name] == pytest.approx(left * start[name], rel=1e-5)
+    for name, left in (("local_kd", 0.5), ("imitation", 0.5), ("cross_entropy", 1.0)):
+        assert end[name] == pytest.approx(left * start[name], rel=1e-5)
+    assert values(second, batch) == pytest.approx(start)  # outside of training nothing has faded
 
 
 def test_student_alone_asks_no_teacher(world):

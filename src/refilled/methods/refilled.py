@@ -3,10 +3,12 @@
 Ye, Lu, Zhan: Generalized Knowledge Distillation via Relationship Matching. Two stages: the student's
 embedding learns to compare instances as the teacher does (Section 4.2); then its classifier is matched
 to a class-centre classifier in the teacher's embedding, locally and weighted by trust (Section 4.3).
+Beyond the paper, the student may imitate the teacher's embedding in both stages, and the teacher's terms may
+fade away in the second.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from refilled import objectives
@@ -14,6 +16,7 @@ from refilled.data import Batch, Batches
 from refilled.errors import UserError
 from refilled.methods import kd
 from refilled.methods.alone import cross_entropy_stage
+from refilled.methods.imitation import Imitation, imitation
 from refilled.methods.refilled_settings import (
     AuthorsSettings,
     ClassifierSettings,
@@ -100,30 +103,53 @@ class ClassifierTerm:
 # --- the stages ---------------------------------------------------------------------------------------
 
 
-def embedding_stage(teacher: Network, student: Network, settings: ComparisonSettings, epochs: int) -> Stage:
-    """Stage 1: match comparisons; the head is not touched."""
+def embedding_stage(
+    teacher: Network,
+    student: Network,
+    settings: ComparisonSettings,
+    epochs: int,
+    imitate: Imitation | None = None,
+) -> Stage:
+    """Stage 1: match comparisons, perhaps imitate; the head is not touched."""
 
     def loss(batch: Batch) -> dict[str, Tensor]:
         student_z, teacher_z = student.embed(batch.images), embed(teacher, batch)
-        return {"comparison": comparison_term(student_z, teacher_z, batch.labels, settings)}
+        terms = {"comparison": comparison_term(student_z, teacher_z, batch.labels, settings)}
+        return terms | ({"imitation": imitate(student_z, teacher_z)} if imitate is not None else {})
 
-    return Stage("embedding", epochs, student.backbone_parameters(), loss, judge="embedding", asks=teacher)
+    trained = [*student.backbone_parameters(), *_parameters(imitate)]
+    return Stage("embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate)
 
 
 def classifier_stage(
-    teacher: Network, student: Network, train: Batches, settings: ClassifierSettings, epochs: int
+    teacher: Network,
+    student: Network,
+    train: Batches,
+    settings: ClassifierSettings,
+    epochs: int,
+    imitate: Imitation | None = None,
+    fade: float = 0.0,
 ) -> Stage:
-    """Stage 2: cross-entropy and the weighted local distillation."""
+    """Stage 2: cross-entropy and the weighted local distillation; perhaps the student goes on to imitate,
+    and perhaps the teacher's terms fade."""
     term = ClassifierTerm(teacher, train, len(student.classes), settings)
 
     def loss(batch: Batch) -> dict[str, Tensor]:
-        _, logits = student(batch.images)
-        return {
+        teacher_z = embed(teacher, batch)
+        student_z, logits = student(batch.images)
+        left = 1.0 if batch.progress is None else 1 - fade * batch.progress
+        terms = {
             "cross_entropy": F.cross_entropy(logits.float(), batch.labels),
-            "local_kd": term(logits, embed(teacher, batch), batch.labels),
+            "local_kd": left * term(logits, teacher_z, batch.labels),
         }
+        return terms | ({"imitation": left * imitate(student_z, teacher_z)} if imitate is not None else {})
 
-    return Stage("classifier", epochs, list(student.parameters()), loss, asks=teacher)
+    trained = [*student.parameters(), *_parameters(imitate)]
+    return Stage("classifier", epochs, trained, loss, asks=teacher, beside=imitate)
+
+
+def _parameters(imitate: Imitation | None) -> list[nn.Parameter]:
+    return [] if imitate is None else list(imitate.parameters())
 
 
 def joint_stage(
@@ -150,12 +176,11 @@ def joint_stage(
 def two_stages(
     teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
 ) -> list[Stage]:
-    """Algorithm 1: the embedding, then the classifier."""
-    first, second = share(epochs, settings.embedding_share)
-    return [
-        embedding_stage(teacher, student, settings, first),
-        classifier_stage(teacher, student, train, settings, second),
-    ]
+    """Algorithm 1: the embedding, then the classifier; or the classifier alone, if that has all epochs."""
+    imitate = imitation(teacher, student, train, settings.imitation)
+    first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
+    last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade)
+    return [embedding_stage(teacher, student, settings, first, imitate), last] if first else [last]
 
 
 def _embedding_only(

@@ -90,12 +90,23 @@ class JointSettings(ComparisonSettings, ClassifierSettings):
 
 
 @dataclass(frozen=True)
-class RefilledSettings(EmbeddingFirstSettings, ClassifierSettings):
+class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """Both stages; the defaults are those that measured best so far (results/cifar100-first.md)."""
 
+    embedding_share: float = 0.5
+    """Share of the epochs that goes to the first stage; 0: there is none."""
+    imitation: float = 0.0
+    """Weight of imitation, in both stages: a linear map of the student's embedding points where the
+    teacher's does. Not in the paper, which has 0: none."""
+    fade: float = 0.0
+    """Share of the teacher's weight in the second stage that has faded away at its end."""
+
     def __post_init__(self) -> None:
-        EmbeddingFirstSettings.__post_init__(self)
+        ComparisonSettings.__post_init__(self)
         ClassifierSettings.__post_init__(self)
+        check_number("embedding_share", self.embedding_share, least=0, below=1)
+        check_number("imitation", self.imitation, least=0)
+        check_number("fade", self.fade, least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,8 @@ class PaperSettings(RefilledSettings):
     tau_student: float = 1.0
     posterior: Posterior = "literal"
     weight: Weight = "pl"
+    imitation: float = 0.0
+    fade: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -140,3 +153,5 @@ class AuthorsSettings(RefilledSettings):
     tau_student: float = 1.0
     posterior: Posterior = "dot"
     weight: Weight = "head"
+    imitation: float = 0.0
+    fade: float = 0.0

@@ -21,6 +21,7 @@ from refilled.objectives.contrastive import (
 )
 from refilled.objectives.correlation import dist
 from refilled.objectives.decoupled import dkd
+from refilled.objectives.direction import direction_matching
 from refilled.objectives.hints import hint
 from refilled.objectives.information import variational_information
 from refilled.objectives.jacobian import input_gradients, jacobian_matching, most_attended
@@ -51,6 +52,7 @@ __all__ = [
     "confidence_weights",
     "contrastive_prediction",
     "contrastive_scores",
+    "direction_matching",
     "dist",
     "dkd",
     "draw_others",

@@ -60,11 +60,11 @@ def _apart(part: str) -> Callable[..., Any]:
 
     @torch.compiler.disable(recursive=False)
     def apart(student: Network, prepared: Tensor) -> Any:
-        return _compiled(type(student), part)(student, prepared)
+        return _compiled(getattr(type(student), part))(student, prepared)
 
     return apart
 
 
 @cache
-def _compiled(kind: type, part: str) -> Callable[..., Any]:
-    return torch.compile(getattr(kind, part))
+def _compiled(method: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(method)
