@@ -6,7 +6,8 @@ A training is one task from its start to the predicted classes of its queries: 5
 a ConvNet-4 of 64-pixel images, ``--steps`` steps over both stages. The teacher's answers are known before,
 for both. *one by one* is ``task_loop.py``: plain networks, one after the other. The others are the ways of
 ``refilled.fewshot.forward``. Rounds alternate in one process; rates are medians ± half the range between
-the quartiles, *agree* is the share of queries for which the two predict the same class.
+the quartiles, *agree* is the share of queries for which the two predict the same class. A way whose first
+group takes longer than ``--patience`` seconds is left out of the rounds.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from refilled.labels import LabelSpace
 from refilled.models import load
 from task_loop import only, predict_one, train_one
 
-WAYS = ("loop", "grouped", "matrices", "vmap")
+WAYS = ("loop", "matrices", "grouped", "vmap")
 
 
 def make_pool(options: argparse.Namespace) -> Pool:
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--tf32", action="store_true", help="let matrices of float32 be multiplied in TF32")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds for a way's first group")
     parser.add_argument("--tiny", action="store_true", help="only to see that it runs")
     options = parser.parse_args()
     if options.device == "auto":
@@ -96,7 +98,7 @@ def main() -> None:
     runs |= {way: (method, options.tasks) for way, method in methods.items()}
 
     name = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {options.device}: {name}; {vars(options)}")
+    print(f"torch {torch.__version__}, {options.device}: {name}; {vars(options)}", flush=True)
     rates: dict[str, list[float]] = {way: [] for way in runs}
     predicted: dict[str, Tensor] = {}
     peaks: dict[str, float] = {}
@@ -107,10 +109,15 @@ def main() -> None:
                 if options.device == "cuda":
                     torch.cuda.reset_peak_memory_stats()
             rate, predicted[way] = timed(run, episodes, count, options.at_once)
+            print(f"  round {number}, {way}: {rate:.3g} tasks/s", flush=True)
             if number:
                 rates[way].append(rate)
             elif options.device == "cuda":
                 peaks[way] = torch.cuda.max_memory_allocated() / 2**30
+            if number == 0 and way != "one by one" and count / rate > options.patience:
+                print(f"  {way} is left out: {count / rate:.0f} s for its first {count} tasks")
+                del rates[way]
+        runs = {way: run for way, run in runs.items() if way in rates}
     base = statistics.median(rates["one by one"])
     for way, found in rates.items():
         low, _, high = statistics.quantiles(found, n=4) if len(found) > 1 else (0.0, 0.0, 0.0)
