@@ -10,7 +10,17 @@ from PIL import Image
 
 from refilled.cli import BenchCommand
 from refilled.errors import UserError
-from refilled.suite import FIGURES, Bench, Ledger, Places, Studio, cells_of, get_table, make_figures
+from refilled.suite import (
+    FIGURES,
+    Bench,
+    Ledger,
+    OverSeeds,
+    Places,
+    Studio,
+    cells_of,
+    get_table,
+    make_figures,
+)
 from refilled.suite.figures import gradients, lines, weights
 from refilled.suite.figures.figure import NothingToShow
 
@@ -29,8 +39,9 @@ def studio(tmp_path_factory):
     work = tmp_path_factory.mktemp("bench")
     bench = Bench(Ledger(work / "tiny.jsonl"), Places(None, work), "cpu", [].append)
     for name, where in EXPERIMENTS:
-        bench.run(cells_of(get_table(name), where, seeds=2 if name == "lambda" else 1, tiny=True))
-    return Studio(bench.ledger, bench.places, "cpu", 2, True, [].append)
+        judge = OverSeeds(2 if name == "lambda" else 1)
+        bench.run(cells_of(get_table(name), where, judge, tiny=True))
+    return Studio(bench.ledger, bench.desk.places, "cpu", 2, True, [].append)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +67,7 @@ def test_lines_are_the_ledgers_numbers(studio, made):
     assert [point["x"] for point in panel["lines"]["refilled"]] == [0, 60]
     table = get_table("cifar100-gkd")
     (cell,) = cells_of(
-        table, {"overlap": (0,), "student": ("wrn-16-2",), "method": ("refilled",)}, 1, tiny=True
+        table, {"overlap": (0,), "student": ("wrn-16-2",), "method": ("refilled",)}, OverSeeds(1), tiny=True
     )
     (record,) = studio.ledger.find([cell])
     assert panel["lines"]["refilled"][0]["mean"] == pytest.approx(100 * record["test_accuracy"], abs=1e-3)

@@ -8,8 +8,8 @@ from refilled import evaluation
 from refilled.cli import BenchCommand
 from refilled.data import read_digits
 from refilled.errors import UserError
-from refilled.suite import Bench, Ledger, Places, get_table, tune_table
-from refilled.suite import tune as tuning
+from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, tune_table
+from refilled.suite.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
 
 TABLE = get_table("cifar100-gkd")
@@ -26,7 +26,9 @@ def bench(work, said=None) -> Bench:
 
 
 def search(work, trials, said=None, where=WHERE, table=TABLE, seeds=1):
-    (path,) = tune_table(table, where, bench(work, said), work / "tuned-out", trials, seeds, tiny=True)
+    (path,) = tune_table(
+        table, where, bench(work, said), work / "tuned-out", trials, OverSeeds(seeds), tiny=True
+    )
     return json.loads(path.read_text())
 
 
@@ -38,7 +40,7 @@ def made_up(monkeypatch):
         off = abs(settings["strength"] - 4) / 20 + abs(settings["embedding_share"] - 0.3)
         return {"value": 1 - off}
 
-    monkeypatch.setattr(tuning.Search, "_value", value)
+    monkeypatch.setattr(TrainingTrials, "value", value)
     monkeypatch.setattr(Bench, "make_teachers", lambda self, cells: None)
 
 
@@ -71,12 +73,12 @@ def test_no_test_image_is_looked_at(tmp_path, monkeypatch):
         make(self, cells)
         monkeypatch.setattr(evaluation, "predict", watched)
         monkeypatch.setattr(
-            tuning.Search, "_splits", lambda *given: loaded.append(split(*given)) or loaded[-1]
+            TrainingTrials, "_splits", lambda *given: loaded.append(split(*given)) or loaded[-1]
         )
 
-    predict, make, split = evaluation.predict, Bench.make_teachers, tuning.Search._splits
+    predict, make, split = evaluation.predict, Bench.make_teachers, TrainingTrials._splits
     monkeypatch.setattr(Bench, "make_teachers", teachers)
-    tune_table(TABLE, WHERE, bench(tmp_path), tmp_path, 2, 1, tiny=True)
+    tune_table(TABLE, WHERE, bench(tmp_path), tmp_path, 2, OverSeeds(1), tiny=True)
     assert seen
     assert only_test
     assert not only_test & set(seen)
@@ -109,17 +111,17 @@ def test_a_search_finds_what_is_better(tmp_path, made_up):
 def test_other_seeds_or_epochs_are_another_search(tmp_path, made_up):
     search(tmp_path, 1)
     search(tmp_path, 1, seeds=2)
-    tune_table(TABLE, WHERE, bench(tmp_path), tmp_path, 1, 1, 4, tiny=True)
+    tune_table(TABLE, WHERE, bench(tmp_path), tmp_path, 1, OverSeeds(1), 4, tiny=True)
     assert len(list((tmp_path / "tuned").glob("*.jsonl"))) == 3
 
 
 def test_each_method_is_searched_in_what_it_has(tmp_path):
     def space(method, **where):
         (point,) = TABLE.points(WHERE | {"method": (method,)} | where)
-        return tuning.search_space(TABLE.cell(point))
+        return TrainingTrials.space_of(TABLE.cell(point))
 
     assert set(space("refilled")) == ALL_SIX
-    assert space("refilled")["strength"] == (0.1, 10.0)
+    assert space("refilled")["strength"].ends == (0.1, 10.0)
     assert set(space("refilled-lkd")) == {"strength", "tau_teacher", "tau_student"}
     assert set(space("rkd")) == {"embedding_share"}
     assert space("student") == {}
@@ -136,7 +138,7 @@ def test_a_training_that_breaks_down_is_a_bad_trial(tmp_path, monkeypatch):
         raise LossIsNotFinite("loss term 'local_kd' became nan")
         yield
 
-    monkeypatch.setattr(tuning.Search, "_validated", broken)
+    monkeypatch.setattr(TrainingTrials, "_validated", broken)
     monkeypatch.setattr(Bench, "make_teachers", lambda self, cells: None)
     said = []
     assert search(tmp_path, 2, said)["val_accuracy"] == 0.0

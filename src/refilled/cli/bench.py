@@ -10,6 +10,7 @@ from refilled import suite
 from refilled.cli.printing import say
 from refilled.errors import UserError
 from refilled.files import write_text
+from refilled.training import make_reporter
 
 
 @dataclass
@@ -20,6 +21,7 @@ class BenchCommand:
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled student --seeds 3
     refilled bench cifar100-gkd --render
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled --tune 30 --tune-epochs 60
+    refilled bench miniimagenet-fewshot --shots 1 5 10 30 --tasks 10000
     refilled bench --figures overlap weights
     """
 
@@ -37,8 +39,11 @@ class BenchCommand:
     """Only these numbers of images per class."""
     where: Annotated[tuple[str, ...], arg(metavar="AXIS=VALUE", help_behavior_hint="(none)")] = ()
     """Only these values of a table's other axes."""
-    seeds: int = 3
-    """Seeds 0 to this less one."""
+    seeds: int | None = None
+    """Seeds 0 to this less one, for tables of trainings; none: three."""
+    tasks: int | None = None
+    """How many tasks, for tables of few-shot tasks; none: 10,000, in a trial of --tune 500. Those that the
+    ledger has are not run again."""
     data: Path | None = None
     """Folder that holds the data sets as published, side by side; none: that of REFILLED_DATA."""
     work: Path = suite.WORK
@@ -50,14 +55,14 @@ class BenchCommand:
     figures: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(none)")] = ()
     """Only draw these figures, or all, into results/figures; they take no TABLE."""
     tune: int | None = None
-    """Only search the method's settings on validation images, in this many trials (with those made before);
-    what is chosen goes to results/tuned. Each trial trains --seeds students."""
+    """Only search the method's settings on validation images or tasks, in this many trials (with those made
+    before); what is chosen goes to results/tuned. Each trial trains --seeds students, or those of --tasks."""
     tune_epochs: int | None = None
     """Epochs of a trial; none: those of the table."""
     tiny: bool = False
     """The same shape of experiment in seconds, on digits, with a ledger in --work."""
     together: int | None = None
-    """Train this many at the same time; none: on a GPU four, else one."""
+    """Train this many at the same time; none: on a GPU four trainings or 64 tasks, else one or eight."""
     compile: bool = False
     """Compile the losses; pays for long runs on a GPU."""
     device: str = "auto"
@@ -80,21 +85,22 @@ class BenchCommand:
             {"overlap": self.overlap, "student": self.student, "method": self.method, "shots": self.shots},
             self.where,
         )
+        judge = table.judge(self.seeds, self.tasks, tiny=self.tiny, trial=self.tune is not None)
         ledger = self._ledger()
         places = suite.Places(self.data, self.work)
-        bench = suite.Bench(ledger, places, self.device, say, self.together, compile=self.compile)
+        bench = suite.Bench(
+            ledger, places, self.device, say, self.together, make_reporter(True), compile=self.compile
+        )
         if self.tune is not None:
             folder = ledger.path.parent / "tuned"
-            suite.tune_table(
-                table, where, bench, folder, self.tune, self.seeds, self.tune_epochs, tiny=self.tiny
-            )
+            suite.tune_table(table, where, bench, folder, self.tune, judge, self.tune_epochs, tiny=self.tiny)
             return
         if not self.render:
-            cells = suite.cells_of(table, where, self.seeds, tiny=self.tiny)
+            cells = suite.cells_of(table, where, judge, tiny=self.tiny)
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
-        command = f"refilled bench {table.name} --render"
-        page = suite.render(table, ledger, self.seeds, command, tiny=self.tiny)
+        command = f"refilled bench {table.name} --render{judge.options()}"
+        page = suite.render(table, ledger, judge, command, tiny=self.tiny)
         if self.tiny:
             say(page)
             return
@@ -112,5 +118,6 @@ class BenchCommand:
         if self.table is not None:
             raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
         ledger, places = self._ledger(), suite.Places(self.data, self.work)
-        studio = suite.Studio(ledger, places, self.device, self.seeds, self.tiny, say)
+        seeds = self.seeds if self.seeds is not None else suite.SEEDS
+        studio = suite.Studio(ledger, places, self.device, seeds, self.tiny, say)
         suite.make_figures(self.figures, studio, ledger.path.parent / "figures")

@@ -37,7 +37,7 @@ def read_miniimagenet(
     part: str = "all",
     split_seed: int = 0,
     val_fraction: float = 0.1,
-    test_fraction: float = 0.2,
+    test_fraction: float = 0.1,
     skip_bad_images: bool = False,
 ) -> Splits:
     """miniImageNet, each class divided into images for training, validation and testing.

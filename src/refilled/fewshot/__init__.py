@@ -20,11 +20,12 @@ from refilled.fewshot.fine_tune import FineTuneTasks
 from refilled.fewshot.linear import logistic_regression, support_vectors
 from refilled.fewshot.maml import MamlTasks, MamlTraining, train_maml
 from refilled.fewshot.meta import MetaTraining
-from refilled.fewshot.named import METHODS, World, make_method
+from refilled.fewshot.named import METHODS, FewShotMethod, World, get_method, make_method, settings_of
 from refilled.fewshot.neg_cosine import NegCosineTraining, cosine_softmax, train_neg_cosine
 from refilled.fewshot.protonet import protonet_tasks, train_protonet
 from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
-from refilled.fewshot.run import Accuracy, TaskMethod, run_tasks
+from refilled.fewshot.run import Accuracy, TaskMethod, right_answers, run_tasks
+from refilled.fewshot.settings import plain_settings
 from refilled.fewshot.training import TaskTraining
 from refilled.fewshot.views import Pool, Views, embed_pool, load_pool
 
@@ -32,6 +33,7 @@ __all__ = [
     "METHODS",
     "Accuracy",
     "Episodes",
+    "FewShotMethod",
     "FineTuneTasks",
     "MamlTasks",
     "MamlTraining",
@@ -52,14 +54,18 @@ __all__ = [
     "cosine_softmax",
     "embed_pool",
     "feat",
+    "get_method",
     "load_pool",
     "logistic_regression",
     "make_method",
     "nearest_class_mean",
     "nearest_neighbour",
+    "plain_settings",
     "protonet_tasks",
     "prototypes",
+    "right_answers",
     "run_tasks",
+    "settings_of",
     "simple_shot",
     "start_students",
     "support_vectors",

@@ -17,6 +17,7 @@ from refilled.errors import UserError
 from refilled.fewshot.batched import Students, start_students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
+from refilled.fewshot.settings import RefilledTaskSettings
 from refilled.fewshot.training import TaskLoss, TaskStage, TaskStep, TaskTraining, train_tasks
 from refilled.fewshot.views import Views
 from refilled.methods.refilled_settings import ClassifierSettings, ComparisonSettings, RefilledSettings
@@ -144,7 +145,7 @@ class RefilledTasks:
         student: Network,
         views: Views,
         training: TaskTraining | None = None,
-        settings: RefilledSettings | None = None,
+        settings: RefilledSettings | RefilledTaskSettings | None = None,
         *,
         scratch: bool = False,
         way: Way = "auto",

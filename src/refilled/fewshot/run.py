@@ -1,6 +1,6 @@
 """Judge a method on many tasks: mean accuracy and its 95 % confidence interval."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,8 @@ from refilled.fewshot.episodes import Episodes, Tasks
 
 TaskMethod = Callable[[Tasks], Tensor]
 """Learns T tasks from their support and predicts classes int64 [T, ways * queries] of their queries."""
+AT_ONCE_ON_A_GPU, AT_ONCE_ON_A_CPU = 64, 8
+"""Tasks that a method is given together. Networks of many tasks fill a GPU; a CPU gains nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def run_tasks(
     episodes: Episodes,
     tasks: int = 10_000,
     *,
-    at_once: int = 64,
+    at_once: int | None = None,
     progress: Progress | None = None,
 ) -> Accuracy:
     """Accuracy of a method over the first tasks of the episodes.
@@ -45,19 +47,18 @@ def run_tasks(
         method: one of this room's, or any function from tasks to predicted classes.
         episodes: what tasks are drawn from; the same for every method that is to be compared.
         tasks: how many.
-        at_once: how many the method is given together; it changes speed and memory, not the tasks. On a
-            CPU, methods that train networks gain nothing from many, and need more memory.
+        at_once: how many the method is given together; None: as many as suit the device. It changes speed
+            and memory, not the tasks.
         progress: called with (done, total).
     """
     check_number("tasks", tasks, least=1)
-    check_number("at_once", at_once, least=1)
-    right: list[Tensor] = []
-    for group in episodes.groups(tasks, at_once):
-        predicted = method(group)
-        right.append((predicted == group.query_labels).double().mean(dim=1).cpu())
+    right: list[int] = []
+    for some in right_answers(method, episodes, range(tasks), at_once):
+        right += some
         if progress is not None:
-            progress(group.numbers.stop, tasks)
-    values = torch.cat(right).tolist()
+            progress(len(right), tasks)
+    asked = episodes.ways * episodes.queries
+    values = [count / asked for count in right]
     return Accuracy(
         mean=sum(values) / len(values),
         half_interval=half_interval(values) if len(values) > 1 else float("nan"),
@@ -68,3 +69,31 @@ def run_tasks(
         seed=episodes.seed,
         per_task=tuple(values),
     )
+
+
+def right_answers(
+    method: TaskMethod, episodes: Episodes, numbers: range, at_once: int | None = None
+) -> Iterator[list[int]]:
+    """How many queries of each task are classified rightly, for some tasks after the other.
+
+    Args:
+        method: see :func:`run_tasks`.
+        episodes: what tasks are drawn from.
+        numbers: which tasks, without a step.
+        at_once: how many together, see :func:`run_tasks`. Where they do not fit into a GPU's memory, half
+            as many are tried.
+    """
+    check_number("at_once", at_once, least=1)
+    size = at_once or (AT_ONCE_ON_A_CPU if episodes.device.type == "cpu" else AT_ONCE_ON_A_GPU)
+    first = numbers.start
+    while first < numbers.stop:
+        tasks = episodes.draw(first, min(size, numbers.stop - first))
+        try:
+            right = (method(tasks) == tasks.query_labels).sum(dim=1).tolist()
+        except torch.OutOfMemoryError:
+            if len(tasks) == 1:
+                raise
+            size = len(tasks) // 2
+            continue
+        first += len(tasks)
+        yield right

@@ -1,18 +1,20 @@
 """The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
 
 from refilled.errors import unknown
-from refilled.suite import cifar100, cub, incremental, sweeps
+from refilled.suite import cifar100, cub, fewshot, incremental, sweeps
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
+from refilled.suite.judging import SEEDS, OverSeeds, OverTasks
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import WORK, Places
 from refilled.suite.render import render
 from refilled.suite.run import Bench
 from refilled.suite.table import Point, Table
+from refilled.suite.task_cell import TaskCell
 from refilled.suite.tiny import cells_of, tiny_cell
 from refilled.suite.tune import tune_table
 
-_ALL = (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES, incremental.CUB_INCREMENTAL)
+_ALL = (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES, incremental.CUB_INCREMENTAL, fewshot.FEW_SHOT)
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 
 
@@ -25,15 +27,19 @@ def get_table(name: str) -> Table:
 
 __all__ = [
     "FIGURES",
+    "SEEDS",
     "TABLES",
     "WORK",
     "Bench",
     "Cell",
     "Ledger",
+    "OverSeeds",
+    "OverTasks",
     "Places",
     "Point",
     "Studio",
     "Table",
+    "TaskCell",
     "TeacherCell",
     "cells_of",
     "get_table",

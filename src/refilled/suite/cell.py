@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from refilled.methods import METHODS, get_method
 from refilled.runs.settings import sort_settings, what_settings
@@ -53,17 +54,34 @@ class Cell:
     settings: tuple[tuple[str, Any], ...] = field(default=())
     """Of training, data and method, each by its name."""
     seed: int = 0
+    kind: ClassVar[str] = "training"
 
     @property
     def key(self) -> str:
         """The same for the same training, and for no other: 16 hexadecimal digits."""
-        return key_of(self.to_json())
+        return hashed(self.completed(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:
         """All that describes the cell; settings in full, so that a default that changes is another cell."""
         described = asdict(self) | {"settings": self.resolved()}
         described["teacher"] = self.teacher.as_cell().to_json() if self.teacher else None
         return json.loads(json.dumps(described))
+
+    @staticmethod
+    def completed(described: dict[str, Any]) -> dict[str, Any]:
+        """A description of :meth:`to_json`, now or by an earlier version, with what it lacks.
+
+        A setting that the description lacks is younger than it, and counts with its default: whoever adds a
+        setting gives it the default that changes nothing, or raises ``PROTOCOL``.
+        """
+        full = dict(described)
+        if described["method"] in METHODS:
+            defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
+            given = described["settings"]
+            full["settings"] = {group: values | given.get(group, {}) for group, values in defaults.items()}
+        if described["teacher"] is not None:
+            full["teacher"] = Cell.completed(described["teacher"])
+        return json.loads(json.dumps(full))
 
     def resolved(self) -> dict[str, Any]:
         """All settings that decide what comes out, those with their default value too."""
@@ -89,6 +107,19 @@ class Cell:
         return replace(self, seed=seed)
 
     @property
+    def teachers(self) -> tuple[TeacherCell, ...]:
+        """Networks that must have been trained before."""
+        return (self.teacher,) if self.teacher else ()
+
+    def merged(self, records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """One record out of those with the cell's key: a training is in one piece; the last one counts."""
+        return records[-1] if records else None
+
+    def is_whole(self, record: dict[str, Any]) -> bool:
+        """Whether that record is all there is to measure."""
+        return True
+
+    @property
     def world(self) -> tuple[Any, ...]:
         """Cells of one world share images and teacher: they can be trained side by side cheaply."""
         return (
@@ -106,26 +137,15 @@ class Cell:
         taught = f" of {self.teacher.network}" if self.teacher and self.method != "student" else ""
         return f"{self.data}{classes}{shots}: {self.student}, {self.method}{taught}, seed {self.seed}"
 
+    def figures(self, record: dict[str, Any]) -> str:
+        """What was measured, for a line of progress."""
+        return f"{100 * record['test_accuracy']:.2f} %, {record['seconds']:.0f} s"
 
-def key_of(described: dict[str, Any]) -> str:
-    """Key of a cell that was described by :meth:`Cell.to_json`, now or by an earlier version.
 
-    A setting that the description lacks is younger than it, and counts with its default: whoever adds a
-    setting gives it the default that changes nothing, or raises ``PROTOCOL``.
-    """
-    text = json.dumps([PROTOCOL, _completed(described)], sort_keys=True)
+def hashed(completed: dict[str, Any]) -> str:
+    """Key of a cell that is described in full."""
+    text = json.dumps([PROTOCOL, completed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _completed(described: dict[str, Any]) -> dict[str, Any]:
-    full = dict(described)
-    if described["method"] in METHODS:
-        defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
-        given = described["settings"]
-        full["settings"] = {group: values | given.get(group, {}) for group, values in defaults.items()}
-    if described["teacher"] is not None:
-        full["teacher"] = _completed(described["teacher"])
-    return json.loads(json.dumps(full))
 
 
 def pairs(**settings: Any) -> tuple[tuple[str, Any], ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refilled.errors import UserError
-from refilled.suite.cell import Cell, key_of
+from refilled.suite.kinds import AnyCell, key_of
 from refilled.version import __version__
 
 try:
@@ -41,6 +41,7 @@ class Ledger:
         self.path = path
         self.records: list[dict[str, Any]] = []
         self.broken: list[Broken] = []
+        self._by_key: dict[str, list[dict[str, Any]]] = {}
         if path.is_dir():
             raise UserError(f"{path} is a folder; a ledger is a file of JSON lines")
         if path.exists():
@@ -55,7 +56,7 @@ class Ledger:
                 record["key"] = key_of(record["cell"])
                 if not isinstance(record["test_accuracy"], float):
                     raise TypeError("test_accuracy is no number")
-                self.records.append(record)
+                self._take(record)
             except (ValueError, KeyError, TypeError, AttributeError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))
 
@@ -66,17 +67,25 @@ class Ledger:
             for broken in self.broken
         ]
 
-    def has(self, cell: Cell) -> bool:
+    def _take(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+        self._by_key.setdefault(record["key"], []).append(record)
+
+    def of(self, cell: AnyCell) -> dict[str, Any] | None:
+        """What was measured of a cell, in one record; it may be a part of it. None: nothing."""
+        return cell.merged(self._by_key.get(cell.key, []))
+
+    def has(self, cell: AnyCell) -> bool:
         """Whether that cell was finished before."""
-        return any(record["key"] == cell.key for record in self.records)
+        record = self.of(cell)
+        return record is not None and cell.is_whole(record)
 
-    def find(self, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-        """The records of those cells that are there, one for each, in their order."""
-        by_key = {record["key"]: record for record in self.records}
-        return [by_key[cell.key] for cell in cells if cell.key in by_key]
+    def find(self, cells: Iterable[AnyCell]) -> list[dict[str, Any]]:
+        """What was measured of those cells, a record for each of which there is one, in their order."""
+        return [record for record in map(self.of, cells) if record is not None]
 
-    def append(self, cell: Cell, measured: dict[str, Any], device: torch.device) -> dict[str, Any]:
-        """Add a finished cell, in one write that no other process can come between."""
+    def append(self, cell: AnyCell, measured: dict[str, Any], device: torch.device) -> dict[str, Any]:
+        """Add a finished cell, or a part of one, in one write that no other process can come between."""
         record = {"key": cell.key, "cell": cell.to_json(), **measured, **_circumstances(device)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (json.dumps(record) + "\n").encode()
@@ -88,7 +97,7 @@ class Ledger:
                 line = b"\n" + line
             file.write(line)
             file.flush()
-        self.records.append(json.loads(line))
+        self._take(json.loads(line))
         return record
 
 

@@ -1,15 +1,19 @@
 """Numbers of the paper: Ye, Lu, Zhan, Generalized Knowledge Distillation via Relationship Matching.
 
-Accuracies in percent. Each row has one number per student, in the order of ``WRN`` or ``MOBILENETS``.
+Accuracies in percent. Each row has one number per student, in the order of ``WRN`` or ``MOBILENETS``, or per
+number of ``SHOTS``.
 """
 
+from typing import Any
+
 WRN = ("wrn-40-2", "wrn-16-2", "wrn-40-1", "wrn-16-1")
+SHOTS = (1, 5, 10, 30)
 MOBILENETS = ("mobilenet-1", "mobilenet-0.75", "mobilenet-0.5", "mobilenet-0.25")
 
 Rows = dict[str, tuple[float | None, ...]]
 
 
-def lookup(rows: Rows, row: str, columns: tuple[str, ...], column: str) -> float | None:
+def lookup(rows: Rows, row: str, columns: tuple[Any, ...], column: Any) -> float | None:
     """The number in that row and column, or None."""
     return rows[row][columns.index(column)] if row in rows and column in columns else None
 
@@ -239,4 +243,16 @@ INCREMENTAL: dict[str, Rows] = {
         "refilled-minus": (43.45, None, None, None),
         "refilled": (44.21, 43.96, 40.45, 33.72),
     },
+}
+FEW_SHOT: Rows = {
+    "1nn": (49.73, 63.11, 66.56, 69.80),
+    "svm": (51.61, 69.17, 74.24, 77.87),
+    "fine-tune": (45.89, 68.61, 74.95, 78.62),
+    "simpleshot": (49.95, 69.62, 74.48, 78.43),
+    "maml": (48.70, 63.11, None, None),
+    "protonet": (51.79, 70.38, 74.42, 78.10),
+    "neg-cosine": (52.84, 70.41, None, None),
+    "feat": (55.15, 71.61, 74.86, 78.84),
+    "refilled resnet-12": (55.13, 72.05, 76.93, 80.75),
+    "refilled convnet-4": (53.81, 71.86, 75.56, 78.98),
 }

@@ -1,22 +1,19 @@
-"""Run the cells of a table that the ledger does not have yet: several at once, each recorded as it ends."""
+"""Run the cells of a table that the ledger does not have yet, each recorded as it ends."""
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Any
 
-from refilled import evaluation
-from refilled.runs import Result
 from refilled.runs.distill import distill
-from refilled.runs.run import Run
-from refilled.runs.shared import Shared
-from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
 from refilled.suite.cell import Cell, TeacherCell
-from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
+from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import Places
+from refilled.suite.runner import Desk, Runner
+from refilled.suite.task_cell import TaskCell
+from refilled.suite.tasks import TaskRuns
+from refilled.suite.trainings import Trainings, measured_of
 from refilled.training import Reporter, pick_device, take_turns
-
-AT_ONCE = 4
-"""Trainings side by side on a GPU."""
 
 
 class Bench:
@@ -27,8 +24,9 @@ class Bench:
         places: of data and teachers.
         device: where to compute.
         say: told one line for each cell.
-        at_once: trainings at the same time; None: four on a GPU, else one.
-        settings: that say how, not what: ``compile``, ``step``.
+        together: trainings, or tasks of a cell, at the same time; None: as many as suit the device.
+        reporter: shows how far a long cell is; None: nothing does.
+        settings: of trainings, that say how and not what: ``compile``, ``step``.
     """
 
     def __init__(
@@ -37,87 +35,56 @@ class Bench:
         places: Places,
         device: str = "auto",
         say: Callable[[str], None] = print,
-        at_once: int | None = None,
+        together: int | None = None,
+        reporter: Reporter | None = None,
         **settings: Any,
     ):
-        self.ledger, self.places, self.say, self.settings = ledger, places, say, settings
-        self.device = pick_device(device)
-        self.at_once = at_once or (AT_ONCE if self.device.type == "cuda" else 1)
-        self._shared: dict[tuple[Any, ...], Shared] = {}
+        self.ledger, self.say = ledger, say
+        self.desk = Desk(places, pick_device(device), together, settings, reporter or Reporter())
+        self.trainings, self.tasks = Trainings(self.desk), TaskRuns(self.desk)
+        self._runners: dict[str, Runner] = {Cell.kind: self.trainings, TaskCell.kind: self.tasks}
 
-    def run(self, cells: Sequence[Cell]) -> None:
+    def run(self, cells: Sequence[AnyCell]) -> None:
         """Run those of the cells that are not in the ledger; the teachers they need come first."""
         missing = list({cell.key: cell for cell in cells if not self.ledger.has(cell)}.values())
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
         self.make_teachers(missing)
-        total = len(missing)
-        jobs = (self._job(cell, number, total) for number, cell in enumerate(missing, start=1))
-        take_turns(jobs, self.at_once)
+        done = 0
+        for kind, runner in self._runners.items():
+            own = [cell for cell in missing if cell.kind == kind]
+            jobs = (self._job(cell, done + place, len(missing)) for place, cell in enumerate(own, start=1))
+            take_turns(jobs, runner.at_once)
+            done += len(own)
 
-    def make_teachers(self, cells: Sequence[Cell]) -> None:
-        """Train the teachers of those cells that are not there yet."""
-        for teacher in {cell.teacher for cell in cells if cell.teacher is not None}:
+    def make_teachers(self, cells: Sequence[AnyCell]) -> None:
+        """Train the teachers of those cells that are not there yet, unless a cell cannot be run at all."""
+        for kind, runner in self._runners.items():
+            runner.check([cell for cell in cells if cell.kind == kind])
+        for teacher in dict.fromkeys(teacher for cell in cells for teacher in cell.teachers):
             self._make(teacher)
 
     def _make(self, teacher: TeacherCell) -> None:
         """Train a teacher, unless that was done before; an interrupted one goes on."""
-        folder, cell = self.places.teacher_folder(teacher), teacher.as_cell()
+        folder, cell = self.desk.places.teacher_folder(teacher), teacher.as_cell()
         if (folder / "result.json").exists() and self.ledger.has(cell):
             return
         self.say(f"teacher: {cell.describe()}")
         result = distill(
-            None, cell.student, self.places.data_spec(cell.data), "student", folder,
-            resume=folder.exists(), progress=False, device=str(self.device), **self._settings(cell),
+            None, cell.student, self.desk.places.data_spec(cell.data), "student", folder,
+            resume=folder.exists(), progress=False, device=str(self.desk.device),
+            **(cell.arguments() | self.desk.settings),
         )  # fmt: skip
         if not self.ledger.has(cell):
-            self.ledger.append(cell, _measured(result), self.device)
+            self.ledger.append(cell, measured_of(result), self.desk.device)
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
 
-    def _settings(self, cell: Cell) -> dict[str, Any]:
-        return cell.arguments() | self.settings
-
-    def _job(self, cell: Cell, number: int, total: int) -> Generator[None, None, None]:
-        if cell.world not in self._shared:
-            self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
-        shared = self._shared[cell.world]
-        teacher = self.places.teacher_folder(cell.teacher) if cell.teacher else None
-        data = self.places.data_spec(cell.data)
-        if keeps(cell) and cell.method == "teacher-lr" and teacher is not None and cell.teacher is not None:
-            joined, new, size = teacher_with_probe(teacher, data, shared, self.device, self._settings(cell))
-            joint = judge_jointly(joined, new, size, cell.teacher, self.places, self.device)
-            accuracy = evaluation.top_k(new.logits, new.labels)
-            measured = joint | {"test_accuracy": accuracy, "epochs": 0, "seconds": 0.0}
-        elif cell.method in TEACHER_BASELINES and teacher is not None:
-            measured = judge_teacher(cell.method, teacher, data, shared, self.device, self._settings(cell))
-        else:
-            run = Run(
-                teacher, cell.student, data, cell.method, None,
-                resume=False, reporter=Reporter(), shared=shared, device=str(self.device),
-                **self._settings(cell),
-            )  # fmt: skip
-            seconds = yield from run.training()
-            measured = _measured(run.finish(seconds / self.at_once))
-            if keeps(cell) and cell.teacher is not None:
-                dtype = run.settings.autocast_dtype(self.device)
-                new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
-                measured |= judge_jointly(
-                    run.student, new, run.images.size, cell.teacher, self.places, self.device
-                )
-        self.ledger.append(cell, measured | {"at_once": self.at_once}, self.device)
-        figures = f"{100 * measured['test_accuracy']:.2f} %, {measured['seconds']:.0f} s"
-        self.say(f"[{number}/{total}] {cell.describe()}: {figures}")
-
-
-def _measured(result: Result) -> dict[str, Any]:
-    """What goes into the ledger."""
-    return {
-        "test_accuracy": result.accuracy,
-        "val_accuracy": result.val_accuracy,
-        "ncm": result.ncm,
-        "one_nn": result.one_nn,
-        "teacher_ncm": result.teacher_ncm,
-        "overlap": result.overlap,
-        "epochs": result.epochs,
-        "seconds": round(result.seconds, 2),
-        "test_images": result.test_images,
-    }
+    def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
+        """Run a cell, write down what it measures, and say so at its end."""
+        with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
+            for measured in job:
+                if measured is not None:
+                    self.ledger.append(cell, measured, self.desk.device)
+                yield
+        record = self.ledger.of(cell)
+        assert record is not None, "a run ends with what it measured"
+        self.say(f"[{number}/{total}] {cell.describe()}: {cell.figures(record)}")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from refilled.errors import UserError, unknown
-from refilled.suite.cell import Cell
+from refilled.suite.judging import TINY_TASKS, TRIAL_TASKS, OverSeeds, OverTasks
+from refilled.suite.kinds import AnyCell
+from refilled.suite.task_cell import TASKS
 
 Point = Mapping[str, Any]
 """A place in a table: a value for each of its axes."""
@@ -22,10 +24,12 @@ class Table:
         source: where in the paper it comes from.
         axes: names and values; each combination is a cell. The last two are the rows and columns of the
             rendered table, the others make one table each.
-        cell: from a point to the cell with seed 0; None where the combination makes no sense.
+        cell: from a point to its cell; None where the combination makes no sense.
         published: (point -> accuracy in percent, or None) the paper's numbers.
         measure: which measured number is shown, ``test_accuracy``, ``ncm`` …; or which at each point.
-        alone: from a point to the cell of the student alone at equal epochs; None: there is none.
+        alone: from a point to the cell of the student alone, trained as long; None: there is none.
+        judged: over seeds, each a training, or over many tasks.
+        with_alone: whether the cells of ``alone`` are run with those that were asked for; else they are rows.
         note: a paragraph under the rendered table.
     """
 
@@ -33,10 +37,12 @@ class Table:
     title: str
     source: str
     axes: Mapping[str, tuple[Any, ...]]
-    cell: Callable[[Point], Cell | None]
+    cell: Callable[[Point], AnyCell | None]
     published: Callable[[Point], float | None]
     measure: str | Callable[[Point], str] = "test_accuracy"
-    alone: Callable[[Point], Cell | None] | None = None
+    alone: Callable[[Point], AnyCell | None] | None = None
+    judged: type[OverSeeds] | type[OverTasks] = OverSeeds
+    with_alone: bool = False
     note: str = ""
 
     @property
@@ -52,6 +58,16 @@ class Table:
     def measured(self, point: Point) -> str:
         """Which measured number is shown at a point."""
         return self.measure if isinstance(self.measure, str) else self.measure(point)
+
+    def judge(
+        self, seeds: int | None = None, tasks: int | None = None, *, tiny: bool = False, trial: bool = False
+    ) -> OverSeeds | OverTasks:
+        """How it is judged, with as many seeds or tasks as were asked for; the other kind is refused.
+
+        Without a wish there are 3 seeds, or 10,000 tasks (in a ``trial`` of a search 500, ``tiny`` a few).
+        """
+        usual = TINY_TASKS if tiny else TRIAL_TASKS if trial else TASKS
+        return self.judged.asked(self.name, seeds, tasks, usual)
 
     def chosen(self, where: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
         """The axes, cut to the values that were asked for; what is not there is refused by its near names."""

@@ -9,6 +9,7 @@ import torch
 
 from refilled.errors import UserError
 from refilled.suite.cell import Cell
+from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import WORK, Places
 from refilled.suite.table import Table
@@ -45,9 +46,9 @@ class Studio:
         """Where to compute."""
         return pick_device(self.device)
 
-    def cell(self, cell: Cell | None) -> Cell:
+    def cell(self, cell: AnyCell | None) -> Cell:
         """The cell, or its tiny form."""
-        assert cell is not None, "figures ask for cells that exist"
+        assert isinstance(cell, Cell), "figures ask for trainings that exist"
         return tiny_cell(cell) if self.tiny else cell
 
     def table(self, table: Table) -> Table:

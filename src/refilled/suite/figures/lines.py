@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 from refilled.evaluation import spread
-from refilled.suite.cell import Cell
 from refilled.suite.figures.figure import NothingToShow, Studio
+from refilled.suite.kinds import AnyCell
 from refilled.suite.table import Table
 
 ALONE = "student alone"
@@ -56,7 +56,7 @@ def _add(lines: dict[str, list[dict[str, Any]]], name: str, x: Any, point: dict[
         lines.setdefault(name, []).append({"x": x} | point)
 
 
-def _accuracy(studio: Studio, measure: str, cell: Cell | None) -> dict[str, Any] | None:
+def _accuracy(studio: Studio, measure: str, cell: AnyCell | None) -> dict[str, Any] | None:
     """Mean and deviation in percent over the seeds that are there; None: no seed is."""
     if cell is None:
         return None

@@ -1,0 +1,115 @@
+"""Trials of trainings: a part of the training images is held out, and the data of a trial ends there.
+
+Where test images would be, it holds the validation images again. The teacher is the table's own. It was
+trained on all images of its classes, the held-out ones among them: what a search finds on validation is for
+choosing, not for publishing.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+from refilled.data import Splits
+from refilled.errors import UserError
+from refilled.methods import METHODS, get_method
+from refilled.runs.prepare import OF_OPENING, read_splits
+from refilled.runs.run import Run
+from refilled.runs.settings import sort_settings
+from refilled.runs.shared import Shared
+from refilled.suite.cell import Cell
+from refilled.suite.judging import OverSeeds
+from refilled.suite.run import Bench
+from refilled.suite.search import Range, space_around
+from refilled.training import LossIsNotFinite, Reporter, take_turns
+
+VAL_FRACTION = 0.1
+AROUND: dict[str, tuple[float, float]] = {
+    "strength": (1 / 20, 5),
+    "tau_teacher": (1 / 4, 4),
+    "tau_student": (1 / 4, 4),
+    "comparison_tau_teacher": (1 / 5, 20),
+    "comparison_tau_student": (1 / 5, 20),
+}
+"""Searched between these multiples of a setting's own value."""
+BETWEEN = {"embedding_share": (0.1, 0.9)}
+
+
+class TrainingTrials:
+    """Tries settings of one cell.
+
+    Args:
+        cell: whose settings; it also says data, networks and training.
+        bench: says where, with what and how many at once; the teacher is there.
+        judge: seeds; each trial is the mean of as many trainings.
+        measure: ``test_accuracy`` or ``ncm``, as a table names them; here of validation images.
+        epochs: of a trial; None: the cell's.
+    """
+
+    def __init__(self, cell: Cell, bench: Bench, judge: OverSeeds, measure: str, epochs: int | None = None):
+        shorter = {"epochs": epochs} if epochs is not None else {}
+        self.cell = cell.with_settings(val_fraction=VAL_FRACTION, **shorter)
+        self.bench, self.measure, self.seeds = bench, measure, judge.seeds
+        self.space, self.own = self.space_of(cell), _own_settings(cell)
+        self.name = f"{cell.data}-{cell.student}-{cell.method}"
+        self._worlds: dict[tuple[Any, ...], tuple[Splits, Shared]] = {}
+
+    @staticmethod
+    def space_of(cell: Cell) -> dict[str, Range]:
+        """What is searched of a cell; nothing for what trains nothing."""
+        return space_around(_own_settings(cell), AROUND, BETWEEN)
+
+    def identity(self) -> list[Any]:
+        """All that makes another search of it, but for the space."""
+        return [self.cell.key, self.measure, self.seeds]
+
+    def value(self, settings: dict[str, float]) -> dict[str, Any]:
+        """Mean over the seeds; a training that breaks down classifies nothing."""
+        tried = self.cell.with_settings(**settings)
+        jobs = (self._validated(tried.with_seed(seed)) for seed in range(self.seeds))
+        try:
+            values = take_turns(jobs, self.bench.trainings.at_once)
+        except LossIsNotFinite as problem:
+            return {"value": 0.0, "problem": str(problem)}
+        return {"value": sum(values) / len(values), "values": values}
+
+    def described(self) -> dict[str, Any]:
+        """What goes beside the choice."""
+        train, _, _ = sort_settings(get_method(self.cell.method), self.cell.arguments())
+        return {
+            "measure": "ncm" if self.measure == "ncm" else "accuracy",
+            "seeds": self.seeds,
+            "epochs": train.epochs,
+            "val_fraction": VAL_FRACTION,
+            "cell": self.cell.to_json(),
+        }
+
+    def _validated(self, cell: Cell) -> Generator[None, None, float]:
+        desk, (splits, shared) = self.bench.desk, self._world(cell)
+        teacher = desk.places.teacher_folder(cell.teacher) if cell.teacher else None
+        arguments = {k: v for k, v in cell.arguments().items() if k not in OF_OPENING}
+        run = Run(
+            teacher, cell.student, splits, cell.method, None,
+            resume=False, reporter=Reporter(), shared=shared, device=str(desk.device),
+            **(arguments | desk.settings),
+        )  # fmt: skip
+        seconds = yield from run.training()
+        result = run.finish(seconds)
+        return result.ncm if self.measure == "ncm" else result.accuracy
+
+    def _world(self, cell: Cell) -> tuple[Splits, Shared]:
+        if cell.world not in self._worlds:
+            self._worlds[cell.world] = (self._splits(cell), Shared(self.bench.trainings.at_once))
+        return self._worlds[cell.world]
+
+    def _splits(self, cell: Cell) -> Splits:
+        """The data without its test images: what measures the student finds validation images instead."""
+        _, data_settings, _ = sort_settings(get_method(cell.method), cell.arguments())
+        splits = read_splits(self.bench.desk.places.data_spec(cell.data), data_settings, cell.seed)
+        if not len(splits.val):
+            raise UserError(f"{splits.name} has too few training images to hold some out for validation")
+        return replace(splits, test=splits.val)
+
+
+def _own_settings(cell: Cell) -> dict[str, Any]:
+    """The method's settings in this cell, defaults included; none for what trains nothing."""
+    return cell.resolved()["method"] if cell.method in METHODS else {}

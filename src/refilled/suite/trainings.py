@@ -1,0 +1,102 @@
+"""Run cells that are trainings: a student, or a classifier on the frozen teacher's embedding."""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from refilled import evaluation
+from refilled.runs import Result
+from refilled.runs.run import Run
+from refilled.runs.shared import Shared
+from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
+from refilled.suite.cell import Cell
+from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
+from refilled.suite.runner import Desk, Job
+from refilled.training import Reporter
+
+AT_ONCE = 4
+"""Trainings side by side on a GPU."""
+Measuring = Generator[None, None, dict[str, Any]]
+"""A job that ends with what was measured."""
+
+
+class Trainings:
+    """Runs training cells, several in turns, one world of images and teacher after the other.
+
+    Args:
+        desk: data, teachers and device.
+    """
+
+    def __init__(self, desk: Desk):
+        self.desk = desk
+        self.at_once = desk.together or (AT_ONCE if desk.device.type == "cuda" else 1)
+        self._shared: dict[tuple[Any, ...], Shared] = {}
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Nothing: a run refuses what it cannot do before it decodes an image."""
+
+    def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
+        """Train or fit, and measure; there is one record, at the end."""
+        if cell.world not in self._shared:
+            self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
+        measured = yield from self._job(cell, self._shared[cell.world])
+        yield measured | {"at_once": self.at_once}
+
+    def _job(self, cell: Cell, shared: Shared) -> Measuring:
+        """What a cell asks for: a student unless it names a baseline, which may have to keep old classes."""
+        if cell.method not in TEACHER_BASELINES:
+            return self._student(cell, shared)
+        return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
+
+    def _student(self, cell: Cell, shared: Shared) -> Measuring:
+        run = Run(
+            self.desk.places.teacher_folder(cell.teacher) if cell.teacher else None,
+            cell.student, self.desk.places.data_spec(cell.data), cell.method, None,
+            resume=False, reporter=Reporter(), shared=shared, device=str(self.desk.device),
+            **self._settings(cell),
+        )  # fmt: skip
+        seconds = yield from run.training()
+        measured = measured_of(run.finish(seconds / self.at_once))
+        if keeps(cell) and cell.teacher is not None:
+            dtype = run.settings.autocast_dtype(self.desk.device)
+            new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
+            measured |= judge_jointly(
+                run.student, new, run.images.size, cell.teacher, self.desk.places, self.desk.device
+            )
+        return measured
+
+    def _baseline(self, cell: Cell, shared: Shared) -> Measuring:
+        yield
+        return judge_teacher(cell.method, *self._frozen(cell, shared))
+
+    def _joined_baseline(self, cell: Cell, shared: Shared) -> Measuring:
+        yield
+        assert cell.teacher is not None, "baselines are on a teacher's embedding"
+        joined, new, size = teacher_with_probe(*self._frozen(cell, shared))
+        joint = judge_jointly(joined, new, size, cell.teacher, self.desk.places, self.desk.device)
+        accuracy = evaluation.top_k(new.logits, new.labels)
+        return joint | {"test_accuracy": accuracy, "epochs": 0, "seconds": 0.0}
+
+    def _frozen(self, cell: Cell, shared: Shared) -> tuple[Any, ...]:
+        """What baselines on the teacher's embedding take: teacher, data, what is shared, device, settings."""
+        assert cell.teacher is not None, "baselines are on a teacher's embedding"
+        places = self.desk.places
+        folder, data = places.teacher_folder(cell.teacher), places.data_spec(cell.data)
+        return folder, data, shared, self.desk.device, self._settings(cell)
+
+    def _settings(self, cell: Cell) -> dict[str, Any]:
+        return cell.arguments() | self.desk.settings
+
+
+def measured_of(result: Result) -> dict[str, Any]:
+    """What goes into the ledger."""
+    return {
+        "test_accuracy": result.accuracy,
+        "val_accuracy": result.val_accuracy,
+        "ncm": result.ncm,
+        "one_nn": result.one_nn,
+        "teacher_ncm": result.teacher_ncm,
+        "overlap": result.overlap,
+        "epochs": result.epochs,
+        "seconds": round(result.seconds, 2),
+        "test_images": result.test_images,
+    }
