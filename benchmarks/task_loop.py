@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.fewshot.batched import one_student
 from refilled.fewshot.episodes import Tasks
-from refilled.fewshot.refilled import RefilledTasks
+from refilled.fewshot.refilled import RefilledTasks, TaskImitation, trust
 from refilled.fewshot.training import draw_steps
+from refilled.methods.refilled import centre_scores
 from refilled.methods.stage import share
 from refilled.models import Network
 
@@ -26,17 +27,27 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
     student = one_student(method.student, task.ways, task.seed, task.numbers[0], scratch=method.scratch)
     support = teacher.embeddings[task.support[0], 0]
     centres = objectives.class_centres(support, task.support_labels, task.ways)
+    length = support.norm(dim=1).mean()
+    imitate = None
+    if settings.imitation:
+        fresh = TaskImitation(task, method.student, teacher, settings.imitation)
+        imitate = nn.Linear(*reversed(fresh.matrices.shape[1:])).to(centres.device, centres.dtype)
+        with torch.no_grad():
+            imitate.weight.copy_(fresh.matrices[0])
+            imitate.bias.copy_(fresh.biases[0])
     plan = iter(draw_steps(task, training.steps, training.per_class, method.views.count))
     student.train()
-    for stage, steps in enumerate(share(training.steps, settings.embedding_share)):
+    epochs = share(training.steps, settings.embedding_share) if settings.embedding_share else None
+    for stage, steps in enumerate(epochs or (0, training.steps)):
         groups = [{"params": student.backbone_parameters(), "lr": training.lr}]
-        if stage:
-            groups.append({"params": list(student.head.parameters()), "lr": training.head_lr})
+        beside = [*(student.head.parameters() if stage else ()), *(imitate.parameters() if imitate else ())]
+        if beside:
+            groups.append({"params": beside, "lr": training.head_lr})
         optimiser = torch.optim.SGD(
             groups, lr=training.lr, momentum=training.momentum, weight_decay=training.weight_decay
         )
-        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(steps):
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
+        for number in range(steps):
             step = next(plan)
             rows, views = step.rows[0], step.views[0]
             images = method.views.show(rows, views).to(centres.dtype)
@@ -45,17 +56,22 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
                 z, logits = student(images)
             z, logits = z.to(centres.dtype), logits.to(centres.dtype)
             if stage:
-                scores = objectives.class_scores(teacher_z, centres)
-                weights = objectives.confidence_weights(teacher.head_logits[rows, views], min_max=True)
-                loss = F.cross_entropy(logits, labels) + settings.strength * objectives.local_kd(
+                scores = centre_scores(teacher_z, centres, length, settings.posterior)
+                head = teacher.head_logits[rows, views]
+                taught = settings.strength * objectives.local_kd(
                     logits, scores, labels,
-                    tau_student=settings.tau_student, tau_teacher=settings.tau_teacher, weights=weights,
+                    tau_student=settings.tau_student, tau_teacher=settings.tau_teacher,
+                    weights=trust(logits, scores, head, labels, settings),
                 )  # fmt: skip
             else:
-                loss = objectives.comparison_matching(
+                taught = objectives.comparison_matching(
                     z, teacher_z, labels,
                     tau_student=settings.comparison_tau_student, tau_teacher=settings.comparison_tau_teacher,
                 )  # fmt: skip
+            if imitate:
+                taught = taught + settings.imitation * objectives.direction_matching(imitate(z), teacher_z)
+            left = 1 - settings.fade * number / steps if stage else 1.0
+            loss = left * taught + (F.cross_entropy(logits, labels) if stage else 0.0)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

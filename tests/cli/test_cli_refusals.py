@@ -30,7 +30,7 @@ from .outcomes import ENVIRONMENT, TINY, refusal
         (("--shots", "99"), "has 5 training images and 99 shots were asked for"),
         (("--val-fraction", "0.9"), "must leave a part for training"),
         (("--epochs", "0"), "epochs must be at least 1, not 0"),
-        (("--epochs", "1"), "two stages needs at least 2 epochs"),
+        (("--epochs", "1", "--method", "refilled"), "two stages needs at least 2 epochs"),
         (("--batch-size", "1"), "batch_size must be at least 2"),
         (("--validate-every", "0"), "validate_every must be at least 1"),
         (("--lr", "0"), "lr must be greater than 0"),

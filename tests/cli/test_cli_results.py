@@ -36,7 +36,7 @@ def test_the_verdict(distill, image_folder):
     code, out, _ = distill("--compare", "--seeds", "2", data="others")
     assert code == 0
     spread = r"[\d.]+ ± [\d.]+ %"
-    assert re.search(rf"refilled +{spread} +[\d.]+ s +2\b", out)
+    assert re.search(rf"refilled-few +{spread} +[\d.]+ s +2\b", out)
     assert re.search(rf"student alone +{spread} +[\d.]+ s +2\b", out)
     assert "The teacher knows 50 % of the student's classes" in out
     assert re.search(r"[+-][\d.]+ points \(95 % interval [+-][\d.]+ to [+-][\d.]+, 2 seeds\)", out)

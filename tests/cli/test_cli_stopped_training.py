@@ -35,14 +35,14 @@ def test_the_last_good_checkpoint_is_kept(distill, monkeypatch):
         real(recent * float("nan") if broken else recent, step, epoch, last)
 
     monkeypatch.setattr(loop, "_check_finite", break_in_stage_2)
-    code, _, err = distill("--epochs", "6")
+    code, _, err = distill("--epochs", "6", "--method", "refilled")
     assert code == 2
     assert "loss term 'cross_entropy' became nan in stage 'classifier', epoch 2, step 1" in err
     assert "last good checkpoint is kept" in err
     good = load_file("mine/checkpoint/last.safetensors")
     assert all(bool(tensor.float().isfinite().all()) for tensor in good.values())
     monkeypatch.setattr(loop, "_check_finite", real)
-    assert distill("--epochs", "6", "--resume")[0] == 0
+    assert distill("--epochs", "6", "--method", "refilled", "--resume")[0] == 0
 
 
 def test_no_checkpoint_is_promised_where_there_is_none(distill):

@@ -32,13 +32,13 @@ def test_all_classes_in_the_order_of_the_parts(mini):
     splits = read_miniimagenet(mini)
     assert splits.classes.names == ("n01", "n02", "n03", "n00", "n09", "n04", "n05")
     parts = splits.train, splits.val, splits.test
-    assert [part.counts().tolist() for part in parts] == [[7] * 7, [1] * 7, [2] * 7]
+    assert [part.counts().tolist() for part in parts] == [[8] * 7, [1] * 7, [1] * 7]
     assert len({name for part in parts for name in names(part)}) == 70
     for part in parts:
         assert all(name.startswith(part.classes[label]) for name, label in zip(names(part), part.labels))
     assert (splits.name, splits.image_size, splits.augment) == ("miniimagenet", 12, "crop-flip")
     assert splits.note == (
-        "the parts of miniImageNet are classes, not images: split 70/10/20 per class with split seed 0"
+        "the parts of miniImageNet are classes, not images: split 80/10/10 per class with split seed 0"
     )
     assert load_set(splits.val, 12)[0].shape == (7, 3, 12, 12)
 
@@ -138,8 +138,8 @@ def test_real_miniimagenet():
     if not root.is_dir():
         pytest.skip("REFILLED_DATA has no mini-imagenet")
     splits = open_data(root)
-    assert splits.train.counts().tolist() == [420] * 100
-    assert splits.test.counts().tolist() == [120] * 100
+    assert splits.train.counts().tolist() == [480] * 100
+    assert splits.test.counts().tolist() == [60] * 100
     sizes = [len(read_miniimagenet(root, part=part).classes) for part in ("train", "val", "test")]
     assert sizes == [64, 16, 20]
     few = open_data(root, classes="80:100", shots=5)

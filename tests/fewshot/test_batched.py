@@ -16,6 +16,7 @@ from refilled.fewshot import (
 )
 from refilled.fewshot.batched import one_student
 from refilled.fewshot.training import draw_steps
+from refilled.methods.refilled_settings import RefilledSettings
 
 from .world import small_network
 
@@ -114,19 +115,35 @@ def test_steps_see_the_support_equally_often(pool):
     assert all(torch.equal(a.views[0], b.views[2]) for a, b in zip(alone, steps))
 
 
-def make_method(pool, dtype, way, scratch=False, steps=8):
+def make_method(pool, dtype, way, scratch=False, steps=8, **settings):
     views = Views(pool, count=2)
     teacher = small_network("convnet-1", seed=3).to(dtype)
     student = small_network(seed=4).to(dtype)
     training = TaskTraining(steps=steps, per_class=4, lr=0.02)
-    return RefilledTasks(ask_teacher(teacher, views), student, views, training, scratch=scratch, way=way)
+    own = RefilledSettings(**settings)
+    return RefilledTasks(ask_teacher(teacher, views), student, views, training, own, scratch=scratch, way=way)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("scratch", [False, True])
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-9), (torch.float32, 2e-3)])
 def test_training_at_once_is_training_one_by_one(pool, task_loop, way, scratch, dtype, near):
-    method, tasks = make_method(pool, dtype, way, scratch), make_tasks(pool)
+    assert_one_by_one(make_method(pool, dtype, way, scratch), make_tasks(pool), task_loop, near)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"imitation": 2.0}, {"imitation": 2.0, "fade": 1.0, "embedding_share": 0.0},
+     {"fade": 0.5, "posterior": "scaled", "weight": "none"}],
+    ids=str,
+)  # fmt: skip
+def test_beyond_the_paper_too(pool, task_loop, settings):
+    method = make_method(pool, torch.float64, "matrices", **settings)
+    assert_one_by_one(method, make_tasks(pool), task_loop, 1e-9)
+
+
+def assert_one_by_one(method, tasks, task_loop, near):
+    scratch, dtype = method.scratch, method.student._mean.dtype
     students = method.train(tasks)
     queries = method.views.plain(tasks.queries).to(dtype)
     with torch.no_grad():

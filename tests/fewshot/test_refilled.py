@@ -48,7 +48,7 @@ def test_comparison_of_equal_embeddings_is_finite():
     assert torch.isfinite(student.grad).all()
 
 
-@pytest.mark.parametrize("posterior", ["dot", "cosine", "literal"])
+@pytest.mark.parametrize("posterior", ["dot", "scaled", "cosine", "literal"])
 @pytest.mark.parametrize("weight", ["head", "pl", "gap", "none"])
 def test_classifier(pool, posterior, weight):
     settings = RefilledSettings(posterior=posterior, weight=weight, strength=3.0, tau_student=1.5)

@@ -19,6 +19,9 @@ def expected_scores(teacher, batches, batch, posterior):
     centres = reference.class_centres(all_embeddings, batches.labels, 4)
     if posterior == "cosine":
         embeddings = 20 * torch.stack([reference.unit_vector(row) for row in embeddings])
+    if posterior == "scaled":
+        lengths = [float(sum(value**2 for value in row)) ** 0.5 for row in all_embeddings]
+        embeddings = embeddings * 10 / (sum(lengths) / len(lengths))
     scores = reference.class_scores(embeddings, centres)
     return reference.class_posterior(scores) if posterior == "literal" else scores
 

@@ -80,6 +80,15 @@ def test_default_settings():
     }
 
 
+def test_settings_for_few_images():
+    """One stage, in which the student imitates; what else is given wins."""
+    found = get_method("refilled-few").settings()
+    assert (found.embedding_share, found.imitation, found.fade) == (0, 5, 0)
+    assert (found.strength, found.posterior, found.weight) == (1, "scaled", "none")
+    assert get_method("refilled-few").settings(strength=2.0).strength == 2
+    assert set(dataclasses.asdict(found)) == set(dataclasses.asdict(RefilledSettings()))
+
+
 def test_settings_of_the_paper():
     """Teacher's temperature 2 in both stages, the student's logits as they are, λ 2, all impostors."""
     found = get_method("refilled-paper").settings()

@@ -12,7 +12,7 @@ from refilled.models import Network, load
 TEACHER_CLASSES = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
 STUDENT_CLASSES = ["fox", "Ant", "hen", "ibis"]
 ALL_METHODS = (
-    "student", "refilled", "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-gamma",
+    "student", "refilled", "refilled-few", "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-gamma",
     "refilled-paper", "refilled-authors", "rkd", "sp", "aml", "seed", "seed-supervised", "crd",
 )  # fmt: skip
 SAME_CLASSES = ("kd", "kd-standardised", "dkd", "dist", "ban")
@@ -23,7 +23,7 @@ TWO_STAGES = (
 TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
 FEATURE_METHODS = ("fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian")
 OTHERS = ("refilled-stage1", "refilled-kd", "fine-tune", "ewc")
-POSTERIORS = ("dot", "cosine", "literal")
+POSTERIORS = ("dot", "scaled", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
 
 

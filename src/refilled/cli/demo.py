@@ -14,8 +14,9 @@ from refilled.runs.demo import Demo, run_demo
 class DemoCommand:
     """See it work: a teacher of the digits 0-7, a student that must learn 4-9 from a few images.
 
-    Real handwritten digits, about a minute on two cores. Prints a table: student alone, ReFilled-EMB,
-    ReFilled, at equal epochs over several seeds, and leaves a run folder that `refilled evaluate` can load.
+    Real handwritten digits, about a minute on two cores. Prints a table: student alone, ReFilled's two
+    stages, its recipe for few images, at equal epochs over several seeds, and leaves a run folder that
+    `refilled evaluate` can load.
     """
 
     out: Path | None = None

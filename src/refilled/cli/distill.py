@@ -10,10 +10,14 @@ from refilled.cli.options import Data, Images, Student, Training, chosen_folder
 from refilled.cli.printing import print_accuracy, print_table, say
 from refilled.methods import METHODS, get_method
 from refilled.runs import DataSettings, Verdict, compare
+from refilled.runs.choice import AUTO, FEW, FEW_IMAGES, MANY
 from refilled.runs.settings import parse_assignments
 from refilled.training import TrainSettings
 
-_METHOD_HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
+_METHOD_HELP = "; ".join(
+    [f"{AUTO}: {MANY}, or {FEW} where there are fewer than {FEW_IMAGES} images of a class"]
+    + [f"{name}: {method.summary}" for name, method in METHODS.items()]
+)
 
 
 @dataclass
@@ -27,7 +31,7 @@ class DistillCommand:
     teacher: str
     """A run folder, timm:NAME, timm:NAME@FILE.safetensors or hf:FOLDER; it may know other classes."""
     student: Student = "wrn-16-2"
-    method: Annotated[str, arg(help=_METHOD_HELP)] = "refilled"
+    method: Annotated[str, arg(help=_METHOD_HELP)] = AUTO
     set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE", help_behavior_hint="(none)")] = ()
     """Settings of the method, e.g. strength=3 weight=none; `refilled methods` lists them."""
     compare: bool = False
@@ -45,10 +49,9 @@ class DistillCommand:
 
     def run(self) -> None:
         """Distil and print the accuracy, or the verdict."""
-        own = parse_assignments(get_method(self.method), self.set)
-        self.out = chosen_folder(
-            self.out, self.resume, f"{Path(self.data).name}-{self.student}-{self.method}"
-        )
+        named = MANY if self.method == AUTO else self.method  # either has the same settings
+        own = parse_assignments(get_method(named), self.set)
+        self.out = chosen_folder(self.out, self.resume, f"{Path(self.data).name}-{self.student}-{named}")
         settings: dict[str, Any] = asdict(self.training) | asdict(self.images) | own
         verdict = compare(
             self.teacher,

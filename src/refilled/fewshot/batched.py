@@ -7,7 +7,7 @@ loss; SGD treats every number by itself; hence T trainings in one are T training
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -74,10 +74,8 @@ def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way
     seeds = [(tasks.seed, number) for number in tasks.numbers]
     if not scratch:  # all but the heads is the same
         students = repeated_students(one_student(network, tasks.ways, *seeds[0]), len(tasks), way)
-        heads = [_fresh_head(network, tasks.ways, *each) for each in seeds]
-        stacked = _stacked([dict(head.named_parameters(prefix="head")) for head in heads])
-        for name, value in stacked.items():
-            students.weights[name] = value.to(network.device, network._mean.dtype).requires_grad_()
+        for name, value in fresh_linear(network, network.dim, tasks.ways, seeds).items():
+            students.weights[f"head.{name}"] = value
         return students
     networks = [one_student(network, tasks.ways, *each, scratch=True) for each in seeds]
     weights = _stacked([dict(each.named_parameters()) for each in networks])
@@ -94,14 +92,29 @@ def one_student(network: Network, ways: int, *seeds: int, scratch: bool = False)
             )
         return fresh.to(network.device, network._mean.dtype)
     student = copy.deepcopy(network).requires_grad_(True)
-    student.head = _fresh_head(network, ways, *seeds).to(network.device, network._mean.dtype)
+    student.head = _fresh(network.dim, ways, *seeds).to(network.device, network._mean.dtype)
     student.classes = as_label_space(ways)
     return student
 
 
-def _fresh_head(network: Network, ways: int, *seeds: int) -> nn.Linear:
+def fresh_linear(network: Network, inputs: int, outputs: int, seeds: Sequence[tuple[int, ...]]) -> State:
+    """Fresh linear layers: weight [T, outputs, inputs] and bias [T, outputs], each a function of its seeds.
+
+    Args:
+        network: on whose device, in whose precision.
+        inputs, outputs: of a layer.
+        seeds: of each of T layers.
+    """
+    stacked = _stacked([dict(_fresh(inputs, outputs, *each).named_parameters()) for each in seeds])
+    return {
+        name: value.to(network.device, network._mean.dtype).requires_grad_()
+        for name, value in stacked.items()
+    }
+
+
+def _fresh(inputs: int, outputs: int, *seeds: int) -> nn.Linear:
     with _seeded(*seeds):
-        return nn.Linear(network.dim, ways)
+        return nn.Linear(inputs, outputs)
 
 
 def repeated_students(network: Network, count: int, way: Way = "auto") -> Students:

@@ -10,21 +10,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.nn import functional as F
 
 from refilled import objectives
+from refilled.data.randomness import mixed_seed
 from refilled.errors import UserError
-from refilled.fewshot.batched import Students, start_students
+from refilled.fewshot.batched import Students, fresh_linear, start_students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
-from refilled.fewshot.settings import RefilledTaskSettings
-from refilled.fewshot.training import TaskLoss, TaskStage, TaskStep, TaskTraining, train_tasks
+from refilled.fewshot.training import (
+    TaskLoss,
+    TaskStage,
+    TaskStep,
+    TaskTraining,
+    cross_entropies,
+    train_tasks,
+)
 from refilled.fewshot.views import Views
+from refilled.methods.refilled import centre_scores
 from refilled.methods.refilled_settings import ClassifierSettings, ComparisonSettings, RefilledSettings
 from refilled.methods.stage import share
 from refilled.models import Network
 
-_COSINE_SCALE = 20.0  # as in refilled.methods.refilled
+_OF_MAPS = mixed_seed(0x6D617073)  # apart from all other draws of a seed
 
 
 @dataclass(frozen=True)
@@ -64,47 +71,83 @@ def comparison_losses(
     return torch.stack([one(*each) for each in zip(student_z, teacher_z)])
 
 
-def comparison_loss(teacher: TeacherView, settings: ComparisonSettings) -> TaskLoss:
-    """Stage 1: match comparisons."""
+class TaskImitation:
+    """Imitation, mapped over tasks: a linear map of each student's embedding, fresh for every task.
+
+    Args:
+        tasks: as many maps; each is a function of the tasks' seed and the task's number.
+        student: whose embeddings are mapped.
+        teacher: its answers; None of its weights are needed.
+        weight: of the term.
+    """
+
+    def __init__(self, tasks: Tasks, student: Network, teacher: TeacherView, weight: float):
+        seeds = [(_OF_MAPS, tasks.seed, number) for number in tasks.numbers]
+        maps = fresh_linear(student, student.dim, teacher.embeddings.shape[-1], seeds)
+        self.matrices, self.biases, self.weight = maps["weight"], maps["bias"], weight
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The maps [T, dim of the teacher, dim of the student] and [T, dim of the teacher]."""
+        return [self.matrices, self.biases]
+
+    def __call__(self, student_z: Tensor, teacher_z: Tensor) -> Tensor:
+        """Losses [T] of embeddings [T, B, d] and [T, B, d']."""
+        mapped = student_z @ self.matrices.mT + self.biases[:, None]
+        return self.weight * vmap(objectives.direction_matching)(mapped, teacher_z)
+
+
+def comparison_loss(
+    teacher: TeacherView, settings: ComparisonSettings, imitate: TaskImitation | None = None
+) -> TaskLoss:
+    """Stage 1: match comparisons, perhaps imitate."""
 
     def loss(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
-        return comparison_losses(z, teacher.embeddings[step.rows, step.views], step.labels, settings)
+        teacher_z = teacher.embeddings[step.rows, step.views]
+        losses = comparison_losses(z, teacher_z, step.labels, settings)
+        return losses if imitate is None else losses + imitate(z, teacher_z)
 
     return loss
 
 
-def classifier_loss(teacher: TeacherView, tasks: Tasks, settings: ClassifierSettings) -> TaskLoss:
-    """Stage 2: cross-entropy and the weighted local distillation from the support's class centres."""
+def classifier_loss(
+    teacher: TeacherView,
+    tasks: Tasks,
+    settings: ClassifierSettings,
+    imitate: TaskImitation | None = None,
+    fade: float = 0.0,
+) -> TaskLoss:
+    """Stage 2: cross-entropy and the weighted local distillation from the support's class centres; perhaps
+    imitation goes on, and perhaps the teacher's terms fade."""
     support, labels = teacher.embeddings[tasks.support, 0], tasks.support_labels
     centres = vmap(lambda z: objectives.class_centres(z, labels, tasks.ways))(support)  # [T, ways, d]
+    lengths = support.norm(dim=2).mean(dim=1)  # [T]
     if settings.posterior == "literal" and bool((centres < 0).any()):
         raise UserError(
             "posterior=literal divides by a sum of scores and needs embeddings that are never negative; "
             "some of the teacher's are. Use posterior=dot"
         )
 
-    def one(logits: Tensor, z: Tensor, head: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
-        scores = class_scores(z, centres, settings)
+    def one(
+        logits: Tensor, z: Tensor, head: Tensor, centres: Tensor, length: Tensor, labels: Tensor
+    ) -> Tensor:
+        scores = centre_scores(z, centres, length, settings.posterior)
         weights = trust(logits, scores, head, labels, settings)
-        return F.cross_entropy(logits, labels) + settings.strength * objectives.local_kd(
+        return settings.strength * objectives.local_kd(
             logits, scores, labels,
             tau_student=settings.tau_student, tau_teacher=settings.tau_teacher, weights=weights,
         )  # fmt: skip
 
     def loss(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
         seen = (step.rows, step.views)
-        mapped = vmap(one, in_dims=(0, 0, 0, 0, None))
-        return mapped(logits, teacher.embeddings[seen], teacher.head_logits[seen], centres, step.labels)
+        teacher_z = teacher.embeddings[seen]
+        mapped = vmap(one, in_dims=(0, 0, 0, 0, 0, None))
+        taught = mapped(logits, teacher_z, teacher.head_logits[seen], centres, lengths, step.labels)
+        if imitate is not None:
+            taught = taught + imitate(z, teacher_z)
+        return cross_entropies(logits, step.labels) + (1 - fade * step.progress) * taught
 
     return loss
-
-
-def class_scores(teacher_z: Tensor, centres: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Equation 7, of one task: the teacher's scores [B, ways]."""
-    if settings.posterior == "cosine":
-        teacher_z = _COSINE_SCALE * F.normalize(teacher_z, dim=1)
-    scores = objectives.class_scores(teacher_z, centres)
-    return objectives.class_posterior(scores) if settings.posterior == "literal" else scores
 
 
 def trust(
@@ -145,7 +188,7 @@ class RefilledTasks:
         student: Network,
         views: Views,
         training: TaskTraining | None = None,
-        settings: RefilledSettings | RefilledTaskSettings | None = None,
+        settings: RefilledSettings | None = None,
         *,
         scratch: bool = False,
         way: Way = "auto",
@@ -155,12 +198,17 @@ class RefilledTasks:
         self.scratch, self.way = scratch, way
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:
-        """The embedding, then the classifier."""
-        first, second = share(self.training.steps, self.settings.embedding_share)
-        return [
-            TaskStage(first, comparison_loss(self.teacher, self.settings), with_head=False),
-            TaskStage(second, classifier_loss(self.teacher, tasks, self.settings)),
-        ]
+        """The embedding, then the classifier; or the classifier alone, if that has all steps."""
+        own, steps = self.settings, self.training.steps
+        imitate = TaskImitation(tasks, self.student, self.teacher, own.imitation) if own.imitation else None
+        beside = imitate.weights if imitate is not None else ()
+        first, second = share(steps, own.embedding_share) if own.embedding_share else (0, steps)
+        last = classifier_loss(self.teacher, tasks, own, imitate, own.fade)
+        stages = [TaskStage(second, last, beside=beside)]
+        if first:
+            matched = comparison_loss(self.teacher, own, imitate)
+            stages.insert(0, TaskStage(first, matched, with_head=False, beside=beside))
+        return stages
 
     def train(self, tasks: Tasks) -> Students:
         """The trained students of the tasks."""

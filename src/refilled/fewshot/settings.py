@@ -9,7 +9,7 @@ from refilled.errors import unknown
 from refilled.fewshot.meta import MetaTraining
 from refilled.fewshot.neg_cosine import NegCosineTraining
 from refilled.fewshot.training import TaskTraining
-from refilled.methods.refilled_settings import ClassifierSettings, EmbeddingFirstSettings
+from refilled.methods.refilled_settings import RefilledSettings
 
 OF_THE_TASKS = ("ways", "shots", "seed")
 """Fields that are no settings: tasks of the seen classes have the shape of those that are judged."""
@@ -39,14 +39,14 @@ class SupportVectorSettings(RegressionSettings):
 
 
 @dataclass(frozen=True)
-class RefilledTaskSettings(EmbeddingFirstSettings, ClassifierSettings, TaskTraining):
+class RefilledTaskSettings(RefilledSettings, TaskTraining):
     """Both stages of ReFilled, and how long and how fast a student learns a task."""
 
     def __post_init__(self) -> None:
-        EmbeddingFirstSettings.__post_init__(self)
-        ClassifierSettings.__post_init__(self)
+        RefilledSettings.__post_init__(self)
         TaskTraining.__post_init__(self)
-        check_number("steps of two stages", self.steps, least=2)
+        if self.embedding_share:
+            check_number("steps of two stages", self.steps, least=2)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Train the students of many tasks at once, each on its own support."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ class TaskStep:
     """int64 [T, B]"""
     labels: Tensor
     """int64 [B], the same for every task"""
+    progress: float = 0.0
+    """How much of the stage's steps lies behind."""
 
 
 def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,6 +74,8 @@ class TaskStage:
     loss: TaskLoss
     with_head: bool = True
     """Whether the head learns too."""
+    beside: Sequence[Tensor] = ()
+    """Fresh weights [T, ...] that learn beside the students, as fast as heads."""
 
 
 def draw_steps(tasks: Tasks, steps: int, per_class: int, views: int) -> list[TaskStep]:
@@ -109,14 +113,15 @@ def train_tasks(
     plan = iter(draw_steps(tasks, total, settings.per_class, views.count))
     for stage in stages:
         groups = [{"params": students.backbone, "lr": settings.lr}]
-        if stage.with_head:
-            groups.append({"params": students.head, "lr": settings.head_lr})
+        fresh = [*(students.head if stage.with_head else ()), *stage.beside]
+        if fresh:
+            groups.append({"params": fresh, "lr": settings.head_lr})
         optimiser = torch.optim.SGD(
             groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, stage.steps)
-        for _ in range(stage.steps):
-            step = next(plan)
+        for number in range(stage.steps):
+            step = replace(next(plan), progress=number / stage.steps)
             with torch.autocast(step.rows.device.type, torch.bfloat16, enabled=settings.bfloat16):
                 z, logits = students(views.show(step.rows, step.views), training=True)
             if settings.bfloat16:

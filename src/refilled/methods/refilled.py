@@ -23,9 +23,11 @@ from refilled.methods.refilled_settings import (
     ComparisonSettings,
     EmbeddingFirstSettings,
     EmbeddingThenKDSettings,
+    FewSettings,
     JointSettings,
     MinusSettings,
     PaperSettings,
+    Posterior,
     RefilledSettings,
 )
 from refilled.methods.same_classes import same_classes_for
@@ -33,6 +35,7 @@ from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
 _COSINE_SCALE = 20.0
+_LENGTH_SCALE = 10.0
 
 # --- the two terms ------------------------------------------------------------------------------------
 
@@ -46,6 +49,23 @@ def comparison_term(
         tau_student=settings.comparison_tau_student, tau_teacher=settings.comparison_tau_teacher,
         margin=settings.margin, max_impostors=settings.max_impostors,
     )  # fmt: skip
+
+
+def centre_scores(teacher_z: Tensor, centres: Tensor, length: Tensor, posterior: Posterior) -> Tensor:
+    """Section 4.3, Equation 7: the teacher's scores [B, C] for the student's classes.
+
+    Args:
+        teacher_z: [B, d].
+        centres: of the classes, [C, d].
+        length: mean length of the teacher's embeddings of training images, a scalar.
+        posterior: see :class:`ClassifierSettings`.
+    """
+    if posterior == "cosine":
+        teacher_z = _COSINE_SCALE * F.normalize(teacher_z.float(), dim=1)
+    if posterior == "scaled":
+        teacher_z = _LENGTH_SCALE / length.clamp(min=1e-6) * teacher_z.float()
+    scores = objectives.class_scores(teacher_z, centres)
+    return objectives.class_posterior(scores) if posterior == "literal" else scores
 
 
 class ClassifierTerm:
@@ -62,6 +82,7 @@ class ClassifierTerm:
         self.teacher, self.settings = teacher, settings
         embeddings = torch.cat([embed(teacher, batch).float() for batch in train.ordered(256)])
         self.centres = objectives.class_centres(embeddings, train.labels, num_classes)
+        self.length = embeddings.norm(dim=1).mean()
         if settings.posterior == "literal" and bool((self.centres < 0).any()):
             raise UserError(
                 f"posterior=literal divides by a sum of scores and needs embeddings that are never negative; "
@@ -70,10 +91,7 @@ class ClassifierTerm:
 
     def scores(self, teacher_z: Tensor) -> Tensor:
         """Equation 7: the teacher's scores [B, C] for the student's classes."""
-        if self.settings.posterior == "cosine":
-            teacher_z = _COSINE_SCALE * F.normalize(teacher_z.float(), dim=1)
-        scores = objectives.class_scores(teacher_z, self.centres)
-        return objectives.class_posterior(scores) if self.settings.posterior == "literal" else scores
+        return centre_scores(teacher_z, self.centres, self.length, self.settings.posterior)
 
     def weights(self, logits: Tensor, teacher_z: Tensor, scores: Tensor, labels: Tensor) -> Tensor | None:
         """Equation 9: λ_i / λ [B], or None for no weights."""
@@ -223,6 +241,13 @@ METHODS = (
         "refilled",
         "both stages, with the settings that measured best",
         RefilledSettings,
+        two_stages,
+        keeps=True,
+    ),
+    Method(
+        "refilled-few",
+        "for few images of a class: the classifier's stage alone, with imitation of the teacher's embedding",
+        FewSettings,
         two_stages,
         keeps=True,
     ),

@@ -7,7 +7,7 @@ from refilled.checks import check_choices, check_number
 from refilled.methods.kd import KDSettings
 from refilled.objectives.comparison import SMALLEST_TAU
 
-Posterior = Literal["dot", "cosine", "literal"]
+Posterior = Literal["dot", "scaled", "cosine", "literal"]
 Weight = Literal["head", "pl", "gap", "none"]
 
 
@@ -46,8 +46,9 @@ class ClassifierSettings:
     tau_student: float = 1.0
     """Temperature of the student's logits in the teacher's term."""
     posterior: Posterior = "dot"
-    """Scores of the class centres: dot products, cosines (times 20, so that the usual temperature of 2
-    makes them cosine / 0.1), or the paper's literal posterior."""
+    """Scores of the class centres: dot products; the same, scaled so that the teacher's embeddings have a
+    mean length of 10, whichever teacher it is; cosines (times 20, so that the usual temperature of 2 makes
+    them cosine / 0.1); or the paper's literal posterior."""
     weight: Weight = "head"
     """Trust in the teacher per image: its own head's confidence, that of the class centres (pl), its
     agreement with the student (gap), or none."""
@@ -113,6 +114,17 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
 class MinusSettings(RefilledSettings):
     """ReFilled without weights per image."""
 
+    weight: Weight = "none"
+
+
+@dataclass(frozen=True)
+class FewSettings(RefilledSettings):
+    """For few images of a class (results/recipes.md): no stage of comparisons, imitation instead."""
+
+    embedding_share: float = 0.0
+    imitation: float = 5.0
+    strength: float = 1.0
+    posterior: Posterior = "scaled"
     weight: Weight = "none"
 
 

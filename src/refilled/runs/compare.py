@@ -12,6 +12,7 @@ from refilled.evaluation import counting_error, half_interval, paired_error, spr
 from refilled.files import write_json
 from refilled.methods import get_method
 from refilled.models import Network
+from refilled.runs.choice import AUTO, choose_method
 from refilled.runs.distill import distill_seeds
 from refilled.runs.result import Result
 from refilled.runs.settings import DataSettings, field_names
@@ -148,7 +149,7 @@ def compare(
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
-    if alone and not get_method(method).needs_teacher:
+    if alone and method != AUTO and not get_method(method).needs_teacher:
         raise UserError(f"method {method} is the student alone; there is nothing to compare it with")
     if isinstance(student, Network):
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
@@ -161,6 +162,7 @@ def compare(
     on_gpu = pick_device(settings.get("device", "auto")).type == "cuda"
     at_once = min(seeds, together or (SEEDS_AT_ONCE if on_gpu else 1))
     in_common = Shared(at_once, base)
+    method = choose_method(method, data, base, settings | {"seed": first}, in_common)
     with_teacher: list[Result] = []
     without: list[Result] = []
     for start in range(0, seeds, at_once):

@@ -8,6 +8,7 @@ import torch
 
 from refilled.data import Splits
 from refilled.models import Network
+from refilled.runs.choice import choose_method
 from refilled.runs.result import Result
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
@@ -33,7 +34,8 @@ def distill(
             classes; a network is trained in place.
         data: ``digits``, a folder of images, CIFAR-100's folder, or what
             :func:`refilled.data.open_data` returned.
-        method: see :data:`refilled.methods.METHODS`.
+        method: see :data:`refilled.methods.METHODS`; ``auto``: refilled, or refilled-few where there are few
+            images of a class.
         out: run folder to write; None: nothing is written.
         resume: go on with an interrupted run in ``out``.
         progress: show progress on standard error.
@@ -43,9 +45,11 @@ def distill(
     Returns:
         Accuracies on the test images, read once at the last epoch, and the student itself.
     """
+    shared, reporter = Shared(), make_reporter(progress)
+    method = choose_method(method, data, out, settings, shared)
     run = Run(
         teacher, student, data, method, out,
-        resume=resume, reporter=make_reporter(progress), shared=Shared(), **settings,
+        resume=resume, reporter=reporter, shared=shared, **settings,
     )  # fmt: skip
     return run.finished or run.finish(take_turns([run.training()], at_once=1)[0])
 

@@ -119,8 +119,10 @@ class Run:
                 own_settings,
                 self.settings.epochs,
             )
-        for line in (*_introduction(self.images, self.teacher, self.overlap), *self.student.notes):
+        introduction = _introduction(self.images, self.teacher, self.overlap)
+        for line in (*introduction, *shared.notes, *self.student.notes):
             reporter.line(line)
+        shared.notes.clear()
         for line in _hints(device, self.settings):
             reporter.line(line)
         if self.folder is not None:

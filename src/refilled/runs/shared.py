@@ -24,6 +24,8 @@ class Shared:
 
     def __init__(self, trainings: int = 1, folder: Path | None = None):
         self.trainings, self.folder = trainings, folder
+        self.notes: list[str] = []
+        """Lines for the first run that begins."""
         self._splits: Splits | None = None
         self._images: tuple[Splits, int, Prepared] | None = None
         self._teacher: Network | None = None

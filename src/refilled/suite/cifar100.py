@@ -76,7 +76,7 @@ SHOTS = Table(
     axes={
         "student": ("wrn-16-2", "wrn-40-2"),
         "overlap": (0, 60, 100),
-        "method": ("teacher-ncm", "fine-tune", "student", "rkd", "refilled-emb", "refilled"),
+        "method": ("teacher-ncm", "fine-tune", "student", "rkd", "refilled-emb", "refilled", "refilled-few"),
         "shots": (10, 25, 50, 100),
     },
     cell=lambda p: gkd(p, p["method"], p["student"], p["overlap"]),

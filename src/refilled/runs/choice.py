@@ -1,0 +1,49 @@
+"""Which method, where it is left to us: by how many images there are to learn from."""
+
+from pathlib import Path
+from typing import Any
+
+from refilled.data import Splits
+from refilled.methods import get_method
+from refilled.runs.folder import CONFIG, read_run_file
+from refilled.runs.settings import sort_settings
+from refilled.runs.shared import Shared
+
+AUTO = "auto"
+MANY, FEW = "refilled", "refilled-few"
+"""With many images of a class, and with few. Both have the same settings, with other defaults."""
+FEW_IMAGES = 100
+"""Fewer training images per class than this are few (results/recipes.md)."""
+
+
+def choose_method(
+    method: str,
+    data: str | Path | Splits,
+    out: str | Path | None,
+    settings: dict[str, Any],
+    shared: Shared,
+) -> str:
+    """The name of a method: the one that was asked for, or for ``auto`` the one that suits the data.
+
+    Args:
+        method: a name, or ``auto``.
+        data: what is learnt from; it is opened, and no image is decoded.
+        out: run folder; a run that has begun goes on with its own method.
+        settings: of training, data and method, by name.
+        shared: opens the data; what was chosen is left in its notes.
+    """
+    if method != AUTO:
+        return method
+    begun = Path(out).expanduser() / CONFIG if out is not None else None
+    if begun is not None and begun.is_file():
+        before = read_run_file(begun).get("run")
+        if isinstance(before, dict) and before.get("method") in (MANY, FEW):
+            return before["method"]
+    train_settings, data_settings, _ = sort_settings(get_method(MANY), settings)
+    splits = shared.splits(data, data_settings, train_settings.seed)
+    per_class = len(splits.train) / len(splits.classes)
+    chosen, other = (FEW, MANY) if per_class < FEW_IMAGES else (MANY, FEW)
+    shared.notes.append(
+        f"{per_class:.0f} training images per class: method {chosen} (or choose --method {other})"
+    )
+    return chosen

@@ -1,0 +1,67 @@
+"""Which method is taken where it is left to us, and that it is said once."""
+
+import pytest
+
+from refilled.errors import UserError
+from refilled.runs import compare, distill
+from refilled.runs.choice import FEW_IMAGES, choose_method
+from refilled.runs.shared import Shared
+
+FAST = {"epochs": 2, "batch_size": 64, "val_fraction": 0.0, "device": "cpu"}
+
+
+def chosen(method="auto", out=None, **settings):
+    shared = Shared()
+    name = choose_method(method, "digits", out, settings, shared)
+    return name, shared.notes
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    return distill(None, "convnet-1", "digits", "student", progress=False, classes="0:5", **FAST).student
+
+
+def test_few_images_and_many():
+    assert chosen(shots=5) == (
+        "refilled-few", ["5 training images per class: method refilled-few (or choose --method refilled)"],
+    )  # fmt: skip
+    name, notes = chosen(shots=FEW_IMAGES, val_fraction=0.0)
+    assert name == "refilled"
+    assert notes == ["100 training images per class: method refilled (or choose --method refilled-few)"]
+    assert chosen(shots=FEW_IMAGES - 1, val_fraction=0.0)[0] == "refilled-few"
+
+
+@pytest.mark.parametrize("name", ["refilled", "kd", "no-such-method"])
+def test_what_is_asked_for_is_taken_and_no_data_is_opened(name):
+    shared = Shared()
+    assert choose_method(name, "no such folder", None, {}, shared) == name
+    assert shared.notes == []
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(UserError, match="shotz"):
+        chosen(shotz=5)
+
+
+def test_a_run_says_it_and_is_named_by_it(teacher, capsys):
+    result = distill(teacher, "convnet-1", "digits", "auto", shots=4, classes="3:8", **FAST)
+    assert result.method == "refilled-few"
+    assert capsys.readouterr().err.count("4 training images per class: method refilled-few") == 1
+
+
+def test_a_comparison_says_it_once_and_settings_are_for_either(teacher, capsys):
+    verdict = compare(
+        teacher, "convnet-1", "digits", "auto", seeds=2, shots=4, classes="3:8", strength=0.5, **FAST
+    )
+    assert {result.method for result in verdict.with_teacher} == {"refilled-few"}
+    assert {result.method for result in verdict.alone} == {"student"}
+    assert capsys.readouterr().err.count("images per class: method") == 1
+
+
+def test_a_run_that_has_begun_keeps_its_method(teacher, tmp_path):
+    out = tmp_path / "run"
+    settings = {"shots": 4, "classes": "3:8"} | FAST
+    distill(teacher, "convnet-1", "digits", "refilled", out, progress=False, **settings)
+    assert chosen(out=out, **settings) == ("refilled", [])
+    again = distill(teacher, "convnet-1", "digits", "auto", out, resume=True, progress=False, **settings)
+    assert again.method == "refilled"
