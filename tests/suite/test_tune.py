@@ -8,7 +8,7 @@ from refilled import evaluation
 from refilled.cli import BenchCommand
 from refilled.data import read_digits
 from refilled.errors import UserError
-from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, tune_table
+from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, training_trials, tune_table
 from refilled.suite.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
 
@@ -73,10 +73,10 @@ def test_no_test_image_is_looked_at(tmp_path, monkeypatch):
         make(self, cells)
         monkeypatch.setattr(evaluation, "predict", watched)
         monkeypatch.setattr(
-            TrainingTrials, "_splits", lambda *given: loaded.append(split(*given)) or loaded[-1]
+            training_trials, "without_test", lambda *given: loaded.append(split(*given)) or loaded[-1]
         )
 
-    predict, make, split = evaluation.predict, Bench.make_teachers, TrainingTrials._splits
+    predict, make, split = evaluation.predict, Bench.make_teachers, training_trials.without_test
     monkeypatch.setattr(Bench, "make_teachers", teachers)
     tune_table(TABLE, WHERE, bench(tmp_path), tmp_path, 2, OverSeeds(1), tiny=True)
     assert seen

@@ -1,7 +1,7 @@
 """The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
 
 from refilled.errors import unknown
-from refilled.suite import cifar100, cub, fewshot, incremental, sweeps
+from refilled.suite import cifar100, cub, fewshot, incremental, recipes, sweeps
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.judging import SEEDS, OverSeeds, OverTasks
@@ -14,7 +14,14 @@ from refilled.suite.task_cell import TaskCell
 from refilled.suite.tiny import cells_of, tiny_cell
 from refilled.suite.tune import tune_table
 
-_ALL = (*cifar100.TABLES, *cub.TABLES, *sweeps.TABLES, incremental.CUB_INCREMENTAL, fewshot.FEW_SHOT)
+_ALL = (
+    *cifar100.TABLES,
+    *cub.TABLES,
+    *sweeps.TABLES,
+    incremental.CUB_INCREMENTAL,
+    fewshot.FEW_SHOT,
+    recipes.TABLE,
+)
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 
 

@@ -54,6 +54,8 @@ class Cell:
     settings: tuple[tuple[str, Any], ...] = field(default=())
     """Of training, data and method, each by its name."""
     seed: int = 0
+    on_validation: bool = False
+    """Judged on validation images; the test images are not read."""
     kind: ClassVar[str] = "training"
 
     @property
@@ -65,6 +67,8 @@ class Cell:
         """All that describes the cell; settings in full, so that a default that changes is another cell."""
         described = asdict(self) | {"settings": self.resolved()}
         described["teacher"] = self.teacher.as_cell().to_json() if self.teacher else None
+        if not self.on_validation:  # the first cells did not know of it
+            del described["on_validation"]
         return json.loads(json.dumps(described))
 
     @staticmethod
@@ -128,6 +132,7 @@ class Cell:
             self.class_order,
             self.teacher,
             self.shots and (self.shots, self.seed),
+            self.on_validation,
         )
 
     def describe(self) -> str:
@@ -139,7 +144,8 @@ class Cell:
 
     def figures(self, record: dict[str, Any]) -> str:
         """What was measured, for a line of progress."""
-        return f"{100 * record['test_accuracy']:.2f} %, {record['seconds']:.0f} s"
+        judged, where = ("val_accuracy", " on validation") if self.on_validation else ("test_accuracy", "")
+        return f"{100 * record[judged]:.2f} %{where}, {record['seconds']:.0f} s"
 
 
 def hashed(completed: dict[str, Any]) -> str:

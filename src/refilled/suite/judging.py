@@ -79,7 +79,7 @@ class OverSeeds:
     def legend(self, what: str) -> str:
         """Of the numbers."""
         return (
-            f"{what} on test images in percent, at the last epoch; mean ± standard deviation of {self.seeds} "
+            f"{what} in percent, at the last epoch; mean ± standard deviation of {self.seeds} "
             "seeds, [n] where only n are there; beside it the published number."
         )
 
@@ -140,7 +140,7 @@ class OverTasks:
     def legend(self, what: str) -> str:
         """Of the numbers."""
         return (
-            f"{what} on the queries of {self.tasks:,} tasks in percent; mean ± half the width of its 95 % "
+            f"{what}, the queries of {self.tasks:,} tasks, in percent; mean ± half the width of its 95 % "
             "confidence interval, [n] where only n tasks are there; beside it the published number. All "
             "methods have the same tasks. The interval is of the draw of tasks alone: of each network that "
             "was trained on the seen classes there is one."

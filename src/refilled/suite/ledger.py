@@ -54,8 +54,9 @@ class Ledger:
             try:
                 record = json.loads(line)
                 record["key"] = key_of(record["cell"])
-                if not isinstance(record["test_accuracy"], float):
-                    raise TypeError("test_accuracy is no number")
+                judged = "val_accuracy" if record["cell"].get("on_validation") else "test_accuracy"
+                if not isinstance(record[judged], float):
+                    raise TypeError(f"{judged} is no number")
                 self._take(record)
             except (ValueError, KeyError, TypeError, AttributeError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))

@@ -10,6 +10,12 @@ from refilled.suite.ledger import Ledger
 from refilled.suite.table import Point, Table
 from refilled.suite.tiny import tiny_table
 
+_WHAT = {
+    "ncm": "Accuracy of the nearest class mean on test images",
+    "val_accuracy": "Accuracy on validation images",
+}
+"""Of a measure that is not the usual one."""
+
 
 def render(
     table: Table, ledger: Ledger, judge: Judge | None = None, command: str = "", *, tiny: bool = False
@@ -34,7 +40,7 @@ def render(
         fixed = dict(zip(others, values))
         lines, used = _grid(table, ledger, judge, fixed, row_axis, column_axis)
         if used:
-            heading = ", ".join(f"{name} {value}" for name, value in fixed.items())
+            heading = ", ".join(f"{name} {_name(value)}" for name, value in fixed.items())
             parts += ([f"## {heading}", ""] if heading else []) + [*lines, ""]
             found += used
     if not found:
@@ -103,7 +109,7 @@ def _legend(table: Table, found: list[dict[str, Any]], judge: Judge) -> list[str
         return []
     devices = sorted({record["device"] for record in found})
     commits = sorted({record["commit"] for record in found})
-    what = "Accuracy of the nearest class mean" if table.measure == "ncm" else "Accuracy"
+    what = _WHAT.get(table.measure if isinstance(table.measure, str) else "", "Accuracy on test images")
     lines = [judge.legend(what) + (f" {judge.gain_legend()}" if table.alone else ""), ""]
     if table.note:
         lines += [table.note, ""]

@@ -12,7 +12,8 @@ from refilled.suite.task_cell import TaskCell
 
 _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
 _KEPT = (
-    "strength", "max_impostors", "weight", "comparison_scale", "lr", "keep_teacher_classes", "keep_weight",
+    "strength", "imitation", "embedding_share", "fade", "max_impostors", "weight", "comparison_scale", "lr",
+    "keep_teacher_classes", "keep_weight",
 )  # fmt: skip
 _AS_THE_TEACHER = ("fine-tune", "ewc")  # need its own architecture
 _SHOTS = 8
@@ -44,7 +45,7 @@ def _tiny_training(cell: Cell) -> Cell:
         classes=_scaled(cell.classes, cell.data),
         class_order="default",
         shots=(cell.shots and min(cell.shots, _SHOTS)) or _SHOTS,
-        settings=pairs(epochs=2, batch_size=16, val_fraction=0.0, **kept),
+        settings=pairs(epochs=2, batch_size=16, val_fraction=0.3 if cell.on_validation else 0.0, **kept),
     )
 
 

@@ -1,18 +1,10 @@
-"""Trials of trainings: a part of the training images is held out, and the data of a trial ends there.
-
-Where test images would be, it holds the validation images again. The teacher is the table's own. It was
-trained on all images of its classes, the held-out ones among them: what a search finds on validation is for
-choosing, not for publishing.
-"""
+"""Trials of trainings: a part of the training images is held out, and the data of a trial ends there."""
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from refilled.data import Splits
-from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
-from refilled.runs.prepare import OF_OPENING, read_splits
 from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
@@ -20,6 +12,7 @@ from refilled.suite.cell import Cell
 from refilled.suite.judging import OverSeeds
 from refilled.suite.run import Bench
 from refilled.suite.search import Range, space_around
+from refilled.suite.validation import once_open, without_test
 from refilled.training import LossIsNotFinite, Reporter, take_turns
 
 VAL_FRACTION = 0.1
@@ -86,11 +79,10 @@ class TrainingTrials:
     def _validated(self, cell: Cell) -> Generator[None, None, float]:
         desk, (splits, shared) = self.bench.desk, self._world(cell)
         teacher = desk.places.teacher_folder(cell.teacher) if cell.teacher else None
-        arguments = {k: v for k, v in cell.arguments().items() if k not in OF_OPENING}
         run = Run(
             teacher, cell.student, splits, cell.method, None,
             resume=False, reporter=Reporter(), shared=shared, device=str(desk.device),
-            **(arguments | desk.settings),
+            **(once_open(cell.arguments()) | desk.settings),
         )  # fmt: skip
         seconds = yield from run.training()
         result = run.finish(seconds)
@@ -98,16 +90,9 @@ class TrainingTrials:
 
     def _world(self, cell: Cell) -> tuple[Splits, Shared]:
         if cell.world not in self._worlds:
-            self._worlds[cell.world] = (self._splits(cell), Shared(self.bench.trainings.at_once))
+            splits = without_test(cell, self.bench.desk.places)
+            self._worlds[cell.world] = (splits, Shared(self.bench.trainings.at_once))
         return self._worlds[cell.world]
-
-    def _splits(self, cell: Cell) -> Splits:
-        """The data without its test images: what measures the student finds validation images instead."""
-        _, data_settings, _ = sort_settings(get_method(cell.method), cell.arguments())
-        splits = read_splits(self.bench.desk.places.data_spec(cell.data), data_settings, cell.seed)
-        if not len(splits.val):
-            raise UserError(f"{splits.name} has too few training images to hold some out for validation")
-        return replace(splits, test=splits.val)
 
 
 def _own_settings(cell: Cell) -> dict[str, Any]:

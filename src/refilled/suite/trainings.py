@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from refilled import evaluation
+from refilled.data import Splits
 from refilled.runs import Result
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
@@ -11,6 +12,7 @@ from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
 from refilled.suite.cell import Cell
 from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
 from refilled.suite.runner import Desk, Job
+from refilled.suite.validation import once_open, without_test
 from refilled.training import Reporter
 
 AT_ONCE = 4
@@ -30,6 +32,7 @@ class Trainings:
         self.desk = desk
         self.at_once = desk.together or (AT_ONCE if desk.device.type == "cuda" else 1)
         self._shared: dict[tuple[Any, ...], Shared] = {}
+        self._held_out: dict[tuple[Any, ...], Splits] = {}
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Nothing: a run refuses what it cannot do before it decodes an image."""
@@ -38,6 +41,7 @@ class Trainings:
         """Train or fit, and measure; there is one record, at the end."""
         if cell.world not in self._shared:
             self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
+            self._held_out = {}
         measured = yield from self._job(cell, self._shared[cell.world])
         yield measured | {"at_once": self.at_once}
 
@@ -48,14 +52,17 @@ class Trainings:
         return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
 
     def _student(self, cell: Cell, shared: Shared) -> Measuring:
+        data, arguments = self._data(cell)
         run = Run(
             self.desk.places.teacher_folder(cell.teacher) if cell.teacher else None,
-            cell.student, self.desk.places.data_spec(cell.data), cell.method, None,
+            cell.student, data, cell.method, None,
             resume=False, reporter=Reporter(), shared=shared, device=str(self.desk.device),
-            **self._settings(cell),
+            **(arguments | self.desk.settings),
         )  # fmt: skip
         seconds = yield from run.training()
         measured = measured_of(run.finish(seconds / self.at_once))
+        if cell.on_validation:  # its data had no other images
+            return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}
         if keeps(cell) and cell.teacher is not None:
             dtype = run.settings.autocast_dtype(self.desk.device)
             new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
@@ -63,6 +70,14 @@ class Trainings:
                 run.student, new, run.images.size, cell.teacher, self.desk.places, self.desk.device
             )
         return measured
+
+    def _data(self, cell: Cell) -> tuple[str | Splits, dict[str, Any]]:
+        """What a student learns from and is judged on, and the settings that go with it."""
+        if not cell.on_validation:
+            return self.desk.places.data_spec(cell.data), cell.arguments()
+        if cell.world not in self._held_out:
+            self._held_out[cell.world] = without_test(cell, self.desk.places)
+        return self._held_out[cell.world], once_open(cell.arguments())
 
     def _baseline(self, cell: Cell, shared: Shared) -> Measuring:
         yield

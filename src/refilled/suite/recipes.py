@@ -1,0 +1,89 @@
+"""Recipes side by side: settings of the method that were thought of, judged on validation images.
+
+    refilled bench recipes --shots 50 --seeds 1
+
+Test images are never read: a fifth of the training images is held out, and the student is measured on those.
+What wins here becomes a default, and is then measured on test images by the other tables.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from refilled.suite.cell import Cell
+from refilled.suite.cifar100 import gkd
+from refilled.suite.table import Point, Table
+
+VAL_FRACTION = 0.2
+ALONE = "student alone"
+_ONE_STAGE = {"embedding_share": 0.0}
+_NO_KD = {"strength": 0.0}
+_QUARTER = {"embedding_share": 0.25}
+_KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
+
+
+def _imitate(weight: float, **other: Any) -> dict[str, Any]:
+    return _NO_KD | {"imitation": weight} | other
+
+
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    ALONE: ("student", {}),
+    "the paper's settings": ("refilled-paper", {}),
+    "two stages": ("refilled", {}),
+    "classifier stage": ("refilled", _ONE_STAGE),
+    "classifier stage, temperature 4": ("refilled", _ONE_STAGE | _KD_4),
+    "imitation 2": ("refilled", _ONE_STAGE | _imitate(2.0)),
+    "imitation 5": ("refilled", _ONE_STAGE | _imitate(5.0)),
+    "imitation 15": ("refilled", _ONE_STAGE | _imitate(15.0)),
+    "imitation 5, fading": ("refilled", _ONE_STAGE | _imitate(5.0, fade=1.0)),
+    "imitation 15, fading": ("refilled", _ONE_STAGE | _imitate(15.0, fade=1.0)),
+    "imitation 5, KD 1": ("refilled", _ONE_STAGE | {"imitation": 5.0, "strength": 1.0, "weight": "none"}),
+    "imitation 5, KD 2 by head": ("refilled", _ONE_STAGE | {"imitation": 5.0}),
+    "imitation 5, KD 4 by head, fading": (
+        "refilled", _ONE_STAGE | {"imitation": 5.0, "strength": 4.0, "fade": 1.0},
+    ),
+    "few": ("refilled-few", {}),
+    "few, fading": ("refilled-few", {"fade": 1.0}),
+    "few, imitation 15": ("refilled-few", {"imitation": 15.0}),
+    "quarter stage 1, imitation 5": ("refilled", _QUARTER | _imitate(5.0)),
+    "quarter stage 1, imitation 15": ("refilled", _QUARTER | _imitate(15.0)),
+    "quarter stage 1, imitation 5, KD 1": (
+        "refilled", _QUARTER | {"imitation": 5.0, "strength": 1.0, "weight": "none"},
+    ),
+    "quarter stage 1, imitation 5, fading": ("refilled", _QUARTER | _imitate(5.0, fade=1.0)),
+    "quarter stage 1, imitation 10, fading": ("refilled", _QUARTER | _imitate(10.0, fade=1.0)),
+    "quarter stage 1, imitation 5, KD 2 by head, fading": (
+        "refilled", _QUARTER | {"imitation": 5.0, "fade": 1.0},
+    ),
+    "half stage 1, imitation 5": ("refilled", _imitate(5.0)),
+    "half stage 1, imitation 5, fading": ("refilled", _imitate(5.0, fade=1.0)),
+}  # fmt: skip
+"""Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
+the teacher's head; *imitation* has its weight; stage 1 has a share of the epochs."""
+
+
+def cell(point: Point, recipe: str) -> Cell | None:
+    """A recipe at a point: half the usual epochs where there are all images."""
+    method, settings = RECIPES[recipe]
+    found = gkd(point, method, "wrn-16-2", point["overlap"], **settings)
+    if found is None:
+        return None
+    shorter = {} if point.get("shots") else {"epochs": 100}
+    return replace(found.with_settings(val_fraction=VAL_FRACTION, **shorter), on_validation=True)
+
+
+TABLE = Table(
+    name="recipes",
+    title="CIFAR-100 as in cifar100-gkd and shots, WRN-16-2: recipes on validation images",
+    source="not in it",
+    axes={"shots": (None, 100, 50, 25, 10), "recipe": tuple(RECIPES), "overlap": (0, 60, 100)},
+    cell=lambda p: cell(p, p["recipe"]),
+    published=lambda p: None,
+    measure="val_accuracy",
+    alone=lambda p: cell(p, ALONE),
+    note=(
+        "A fifth of the training images is held out to judge on; test images are not read. 200 epochs, or "
+        "100 where all images are there (*shots all*). The teacher was trained on all images of its own "
+        "classes, the held-out ones among them: these numbers are for choosing. What the names mean is in "
+        "[recipes.py](../src/refilled/suite/recipes.py)."
+    ),
+)

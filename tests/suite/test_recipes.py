@@ -1,0 +1,86 @@
+"""Recipes are judged on validation images, and their cells are apart from all others."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from refilled.suite import TABLES, Bench, Ledger, Places, cells_of, get_table, render, tiny_cell
+from refilled.suite.judging import OverSeeds
+from refilled.suite.recipes import ALONE, RECIPES, cell
+from refilled.suite.validation import without_test
+
+POINT = {"overlap": 60, "shots": 50}
+
+
+def test_every_recipe_is_a_training_of_its_own():
+    keys = {name: cell(POINT, name).key for name in RECIPES}
+    assert len(set(keys.values())) == len(RECIPES)
+    assert cell(POINT, "few").resolved()["method"]["imitation"] == 5
+    assert cell(POINT, ALONE).teacher is None
+
+
+def test_settings_that_a_method_does_not_have_are_no_recipe():
+    """A name that is misspelt in a recipe would be left out silently."""
+    for name, (_, settings) in RECIPES.items():
+        found = cell(POINT, name).resolved()["method"]
+        assert {setting: found[setting] for setting in settings} == settings
+
+
+def test_epochs_are_halved_where_all_images_are_there():
+    assert dict(cell(POINT, ALONE).settings)["epochs"] == 200
+    assert dict(cell(POINT | {"shots": None}, ALONE).settings)["epochs"] == 100
+
+
+def test_the_cell_of_the_test_images_is_another_one():
+    held_out = cell(POINT, "two stages")
+    on_test = replace(held_out, on_validation=False)
+    assert held_out.key != on_test.key
+    assert held_out.world != on_test.world
+    assert "on_validation" not in on_test.to_json()
+
+
+@pytest.fixture
+def finished(tmp_path):
+    chosen = [tiny_cell(cell(POINT, name)) for name in (ALONE, "few")]
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    said = []
+    Bench(ledger, Places(None, tmp_path), "cpu", said.append).run(chosen)
+    return chosen, ledger, said
+
+
+def test_test_images_are_not_read(finished, tmp_path):
+    chosen, ledger, said = finished
+    for one in chosen:
+        record = ledger.of(one)
+        held_out = without_test(one, Places(None, tmp_path))
+        assert record["test_accuracy"] is None
+        assert 0 <= record["val_accuracy"] <= 1
+        assert record["test_images"] == len(held_out.val) == len(held_out.test)
+        assert torch.equal(held_out.test.labels, held_out.val.labels)
+    assert sum("on validation" in line for line in said) == 2
+
+
+def test_the_ledger_keeps_them_and_runs_nothing_twice(finished, tmp_path):
+    chosen, ledger, _ = finished
+    again = Ledger(ledger.path)
+    assert not again.broken
+    assert all(map(again.has, chosen))
+    said = []
+    Bench(again, Places(None, tmp_path), "cpu", said.append).run(chosen)
+    assert not [line for line in said if "on validation" in line]
+
+
+def test_the_page_says_what_it_was_judged_on(finished, tmp_path):
+    _, ledger, _ = finished
+    page = render(TABLES["recipes"], ledger, OverSeeds(1), tiny=True)
+    assert "Accuracy on validation images in percent" in page
+    assert "| few |" in page
+
+
+def test_what_was_asked_for(tmp_path):
+    table = get_table("recipes")
+    where = table.where({"overlap": (60,), "shots": (50,)}, ("recipe=few",))
+    assert [c.key for c in cells_of(table, where, OverSeeds(2))] == [
+        cell(POINT, "few").with_seed(seed).key for seed in range(2)
+    ]
