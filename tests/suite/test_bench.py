@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 
 from refilled.errors import UserError
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, Places, cells_of, get_table, render
+from refilled.suite import run as suite_run
 
 TASK_TABLES = {"miniimagenet-fewshot"}
 
@@ -42,6 +45,30 @@ def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_pa
     text = render(table, Ledger(tmp_path / "ledger.jsonl"), OverSeeds(2), tiny=True)
     assert "±" in text
     assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
+
+
+def test_no_cell_begins_that_would_end_too_late(tmp_path, monkeypatch):
+    """Each cell takes ten seconds by this clock, and 25 are given: the third would end at 30."""
+    clock = {"now": 0.0}
+    monkeypatch.setattr(suite_run, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student",)})
+    cells = cells_of(table, where, OverSeeds(4), tiny=True)
+    said = []
+    runner = Bench(
+        Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append, seconds=25.0
+    )
+    make = runner.trainings.run
+
+    def slow(cell, before):
+        for measured in make(cell, before):
+            clock["now"] += 10.0 if measured is not None else 0.0
+            yield measured
+
+    monkeypatch.setattr(runner.trainings, "run", slow)
+    runner.run(cells)
+    assert [runner.ledger.has(cell) for cell in cells] == [True, True, False, False]
+    assert said[-1] == "2 cells are left for another time"
 
 
 def test_one_by_one_or_in_turns_makes_no_difference(tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from refilled import suite
+from refilled.checks import check_number
 from refilled.cli.printing import say
 from refilled.errors import UserError
 from refilled.files import write_text
@@ -63,8 +64,10 @@ class BenchCommand:
     """The same shape of experiment in seconds, on digits, with a ledger in --work."""
     together: int | None = None
     """Train this many at the same time; none: on a GPU four trainings or 64 tasks, else one or eight."""
+    minutes: float | None = None
+    """Begin no cell that would probably end later than this, and say how many are left; none: run all."""
     compile: bool = False
-    """Compile the losses; pays for long runs on a GPU."""
+    """Compile networks and losses; pays for long runs on a GPU."""
     device: str = "auto"
     """cpu, cuda or mps; auto: cuda where there is one."""
 
@@ -88,9 +91,11 @@ class BenchCommand:
         judge = table.judge(self.seeds, self.tasks, tiny=self.tiny, trial=self.tune is not None)
         ledger = self._ledger()
         places = suite.Places(self.data, self.work)
+        check_number("--minutes", self.minutes, above=0)
         bench = suite.Bench(
-            ledger, places, self.device, say, self.together, make_reporter(True), compile=self.compile
-        )
+            ledger, places, self.device, say, self.together, make_reporter(True),
+            60 * self.minutes if self.minutes is not None else None, compile=self.compile,
+        )  # fmt: skip
         if self.tune is not None:
             folder = ledger.path.parent / "tuned"
             suite.tune_table(table, where, bench, folder, self.tune, judge, self.tune_epochs, tiny=self.tiny)

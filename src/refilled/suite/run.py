@@ -1,6 +1,7 @@
 """Run the cells of a table that the ledger does not have yet, each recorded as it ends."""
 
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -26,6 +27,7 @@ class Bench:
         say: told one line for each cell.
         together: trainings, or tasks of a cell, at the same time; None: as many as suit the device.
         reporter: shows how far a long cell is; None: nothing does.
+        seconds: no cell begins that would probably end later than this; None: all do.
         settings: of trainings, that say how and not what: ``compile``, ``step``.
     """
 
@@ -37,9 +39,11 @@ class Bench:
         say: Callable[[str], None] = print,
         together: int | None = None,
         reporter: Reporter | None = None,
+        seconds: float | None = None,
         **settings: Any,
     ):
-        self.ledger, self.say = ledger, say
+        self.ledger, self.say, self.seconds = ledger, say, seconds
+        self._began, self._longest = time.monotonic(), 0.0
         self.desk = Desk(places, pick_device(device), together, settings, reporter or Reporter())
         self.trainings, self.tasks = Trainings(self.desk), TaskRuns(self.desk)
         self._runners: dict[str, Runner] = {Cell.kind: self.trainings, TaskCell.kind: self.tasks}
@@ -49,12 +53,24 @@ class Bench:
         missing = list({cell.key: cell for cell in cells if not self.ledger.has(cell)}.values())
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
         self.make_teachers(missing)
-        done = 0
+        begun = 0
         for kind, runner in self._runners.items():
-            own = [cell for cell in missing if cell.kind == kind]
-            jobs = (self._job(cell, done + place, len(missing)) for place, cell in enumerate(own, start=1))
-            take_turns(jobs, runner.at_once)
-            done += len(own)
+            own = (cell for cell in missing if cell.kind == kind)
+            jobs = (
+                self._job(cell, place, len(missing))
+                for place, cell in enumerate(self._in_time(own), start=begun + 1)
+            )
+            begun += len(take_turns(jobs, runner.at_once))
+        if begun < len(missing):
+            self.say(f"{len(missing) - begun} cells are left for another time")
+
+    def _in_time(self, cells: Iterable[AnyCell]) -> Iterator[AnyCell]:
+        """Those that can begin; a cell is taken to last as long as the longest one before it."""
+        for cell in cells:
+            spent = time.monotonic() - self._began
+            if self.seconds is not None and spent + self._longest > self.seconds:
+                return
+            yield cell
 
     def make_teachers(self, cells: Sequence[AnyCell]) -> None:
         """Train the teachers of those cells that are not there yet, unless a cell cannot be run at all."""
@@ -80,6 +96,7 @@ class Bench:
 
     def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
         """Run a cell, write down what it measures, and say so at its end."""
+        began = time.monotonic()
         with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
             for measured in job:
                 if measured is not None:
@@ -87,4 +104,5 @@ class Bench:
                 yield
         record = self.ledger.of(cell)
         assert record is not None, "a run ends with what it measured"
+        self._longest = max(self._longest, time.monotonic() - began)
         self.say(f"[{number}/{total}] {cell.describe()}: {cell.figures(record)}")
