@@ -119,7 +119,7 @@ class MinusSettings(RefilledSettings):
 
 @dataclass(frozen=True)
 class FewSettings(RefilledSettings):
-    """For few images of a class (results/recipes.md): no stage of comparisons, imitation instead."""
+    """For few images of a class (results/few-images.md): no stage of comparisons, imitation instead."""
 
     embedding_share: float = 0.0
     imitation: float = 5.0

@@ -13,7 +13,7 @@ AUTO = "auto"
 MANY, FEW = "refilled", "refilled-few"
 """With many images of a class, and with few. Both have the same settings, with other defaults."""
 FEW_IMAGES = 100
-"""Fewer training images per class than this are few (results/recipes.md)."""
+"""Fewer training images per class than this are few (results/few-images.md)."""
 
 
 def choose_method(

@@ -16,7 +16,7 @@ epochs as the student alone has."""
 
 GKD_ROWS = (
     "teacher-1nn", "teacher-ncm", "teacher-lr", "fine-tune", HALF, "student", "rkd", "aml", "seed",
-    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", "refilled",
+    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", "refilled-few", "refilled",
 )  # fmt: skip
 
 
