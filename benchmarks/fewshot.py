@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, default=10)
     parser.add_argument("--student", default="convnet-4")
     parser.add_argument("--side", type=int, default=64)
-    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--precision", choices=["auto", "float32", "bfloat16"], default="auto")
     parser.add_argument("--tf32", action="store_true", help="let matrices of float32 be multiplied in TF32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds for a way's first group")
@@ -91,7 +91,7 @@ def main() -> None:
     views = Views(pool)
     answers = ask_teacher(network, views)
     episodes = Episodes(pool.labels, options.shots, queries=options.queries)
-    training = TaskTraining(options.steps, options.per_class, bfloat16=options.bfloat16)
+    training = TaskTraining(options.steps, options.per_class, precision=options.precision)
     methods = {way: RefilledTasks(answers, network, views, training, way=way) for way in options.ways}
     plain = RefilledTasks(answers, network, views, training)
     runs = {"one by one": (lambda tasks: one_by_one(plain, tasks), loop_tasks)}

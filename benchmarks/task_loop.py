@@ -14,6 +14,7 @@ from refilled.fewshot.training import draw_steps
 from refilled.methods.refilled import centre_scores
 from refilled.methods.stage import share
 from refilled.models import Network
+from refilled.training.settings import autocast_dtype
 
 
 def only(tasks: Tasks, place: int) -> Tasks:
@@ -35,6 +36,7 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
         with torch.no_grad():
             imitate.weight.copy_(fresh.matrices[0])
             imitate.bias.copy_(fresh.biases[0])
+    dtype = autocast_dtype(training.precision, task.rows.device)
     plan = iter(draw_steps(task, training.steps, training.per_class, method.views.count))
     student.train()
     epochs = share(training.steps, settings.embedding_share) if settings.embedding_share else None
@@ -52,7 +54,7 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
             rows, views = step.rows[0], step.views[0]
             images = method.views.show(rows, views).to(centres.dtype)
             teacher_z, labels = teacher.embeddings[rows, views], step.labels
-            with torch.autocast(rows.device.type, torch.bfloat16, enabled=training.bfloat16):
+            with torch.autocast(rows.device.type, dtype, enabled=dtype is not None):
                 z, logits = student(images)
             z, logits = z.to(centres.dtype), logits.to(centres.dtype)
             if stage:

@@ -104,7 +104,7 @@ def test_bfloat16_is_near(pool, way):
     )
     training = TaskTraining(steps=4, per_class=3)
     exact = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
-    training = replace(training, bfloat16=True)
+    training = replace(training, precision="bfloat16")
     rough = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
     assert rough.weights["head.weight"].dtype == torch.float32
     for name, value in exact.weights.items():

@@ -94,7 +94,7 @@ def _convnet(
             normalise.momentum or 0.0,
             normalise.eps,
         )
-        maps = halve(activate(maps))
+        maps = activate(halve(maps))  # the largest of four is the same, and a quarter is left to activate
     z = maps.mean(dim=(2, 3)).unflatten(1, (tasks, -1)).transpose(0, 1)
     return z, z @ weights["head.weight"].mT + weights["head.bias"][:, None]
 

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from refilled.checks import check_number
+from refilled.checks import check_choices, check_number
 from refilled.data.randomness import mixed_seed, seeded_generator
 from refilled.fewshot.batched import Students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.views import Views
+from refilled.training.settings import Precision, autocast_dtype
 
 _OF_STEPS = mixed_seed(0x73746570)  # apart from all other draws of a seed
 
@@ -30,10 +31,11 @@ class TaskTraining:
     """Learning rate of the head, likewise."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    bfloat16: bool = False
-    """Compute the networks in bfloat16; losses stay in full precision."""
+    precision: Precision = "auto"
+    """Of the networks; losses are always float32. auto is bfloat16 on a GPU, else float32."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_number("steps", self.steps, least=1)
         check_number("per_class", self.per_class, least=1)
         check_number("lr", self.lr, least=0)
@@ -110,6 +112,7 @@ def train_tasks(
     Each stage has a fresh SGD with momentum over stacked weights; its learning rate falls along a cosine.
     """
     total = sum(stage.steps for stage in stages)
+    dtype = autocast_dtype(settings.precision, tasks.rows.device)
     plan = iter(draw_steps(tasks, total, settings.per_class, views.count))
     for stage in stages:
         groups = [{"params": students.backbone, "lr": settings.lr}]
@@ -122,9 +125,9 @@ def train_tasks(
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, stage.steps)
         for number in range(stage.steps):
             step = replace(next(plan), progress=number / stage.steps)
-            with torch.autocast(step.rows.device.type, torch.bfloat16, enabled=settings.bfloat16):
+            with torch.autocast(step.rows.device.type, dtype, enabled=dtype is not None):
                 z, logits = students(views.show(step.rows, step.views), training=True)
-            if settings.bfloat16:
+            if dtype is not None:
                 z, logits = z.float(), logits.float()
             optimiser.zero_grad()
             stage.loss(z, logits, step).sum().backward()

@@ -27,7 +27,17 @@ from refilled.suite.table import Point, Table
 from refilled.training import Reporter
 
 CRITERIA = ("old", "new", "all", "harmonic")
-ROWS = ("teacher-lr", "fine-tune", "ewc", "student", "rkd", "refilled-emb", "refilled-minus", "refilled-few", "refilled")
+ROWS = (
+    "teacher-lr",
+    "fine-tune",
+    "ewc",
+    "student",
+    "rkd",
+    "refilled-emb",
+    "refilled-minus",
+    "refilled-few",
+    "refilled",
+)
 _AS_THE_TEACHER = ("teacher-lr", "fine-tune", "ewc")  # need the teacher's own architecture
 
 

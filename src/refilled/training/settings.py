@@ -13,6 +13,9 @@ from refilled.errors import UserError, unknown
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
 @dataclass(frozen=True)
 class TrainSettings:
     """Settings of the training loop; a learning rate and its schedule apply to each stage anew."""
@@ -33,7 +36,7 @@ class TrainSettings:
     """Where a multi-step schedule steps, as fractions of a stage."""
     decay: float = 0.2
     """Factor of the learning rate at a milestone."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Precision = "auto"
     """Autocast; auto is bfloat16 on a CUDA GPU and float32 elsewhere."""
     step: Literal["auto", "plain"] = "auto"
     """auto: as fast as the device allows (a captured CUDA graph, a folded or looked-up teacher); plain:
@@ -87,9 +90,14 @@ class TrainSettings:
 
     def autocast_dtype(self, device: torch.device) -> torch.dtype | None:
         """Type of the autocast on that device, or None for plain float32."""
-        if self.precision == "auto":
-            return torch.bfloat16 if device.type == "cuda" else None
-        return torch.bfloat16 if self.precision == "bfloat16" else None
+        return autocast_dtype(self.precision, device)
+
+
+def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
+    """Type of the autocast of a precision on a device, or None for plain float32."""
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" else None
+    return torch.bfloat16 if precision == "bfloat16" else None
 
 
 def bfloat16_would_pay(device: torch.device) -> bool:
