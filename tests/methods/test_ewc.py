@@ -57,7 +57,7 @@ def made(strength: float):
 
 def test_it_starts_as_the_teacher_and_moves_less_the_stronger_it_is_held():
     moved = []
-    for strength in (0.0, 100.0):
+    for strength in (0.0, 10000.0):
         teacher, student, batches, (stage,) = made(strength)
         stage.begin()
         images = torch.rand(3, 3, 8, 8)
@@ -68,6 +68,14 @@ def test_it_starts_as_the_teacher_and_moves_less_the_stronger_it_is_held():
         pairs = zip(student.backbone_parameters(), teacher.backbone_parameters())
         moved.append(sum(float((a - b).detach().square().sum()) for a, b in pairs))
     assert 0 < moved[1] < moved[0]
+
+
+def test_no_weight_is_held_so_stiffly_that_it_overshoots():
+    """The curvature of the penalty times the learning rate stays far below 2, whatever the teacher."""
+    *_, (stage,) = made(get_method("ewc").settings().ewc_strength)
+    most = max(float(fisher.max()) for fisher in stage.beside.pairs()[1])
+    assert most <= 1e-4 * (1 + 1e-6)
+    assert 0.1 * 1000 * most <= 0.011
 
 
 def test_another_architecture_is_refused():

@@ -71,6 +71,18 @@ def test_no_cell_begins_that_would_end_too_late(tmp_path, monkeypatch):
     assert said[-1] == "2 cells are left for another time"
 
 
+def test_a_cell_that_breaks_down_does_not_end_the_others(tmp_path):
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student",)})
+    first, second = cells_of(table, where, OverSeeds(2), tiny=True)
+    said = []
+    runner = bench(tmp_path, said)
+    runner.run([first.with_settings(lr=1e30), second])
+    assert runner.ledger.has(second)
+    assert len(runner.ledger.records) == 1
+    assert sum("not finished, " in line and "Try a smaller --lr" in line for line in said) == 1
+
+
 def test_one_by_one_or_in_turns_makes_no_difference(tmp_path):
     table = get_table("cifar100-gkd")
     where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student", "refilled")})

@@ -14,7 +14,7 @@ from refilled.suite.runner import Desk, Runner
 from refilled.suite.task_cell import TaskCell
 from refilled.suite.tasks import TaskRuns
 from refilled.suite.trainings import Trainings, measured_of
-from refilled.training import Reporter, pick_device, take_turns
+from refilled.training import LossIsNotFinite, Reporter, pick_device, take_turns
 
 
 class Bench:
@@ -97,11 +97,15 @@ class Bench:
     def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
         """Run a cell, write down what it measures, and say so at its end."""
         began = time.monotonic()
-        with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
-            for measured in job:
-                if measured is not None:
-                    self.ledger.append(cell, measured, self.desk.device)
-                yield
+        try:
+            with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
+                for measured in job:
+                    if measured is not None:
+                        self.ledger.append(cell, measured, self.desk.device)
+                    yield
+        except LossIsNotFinite as problem:  # one cell that breaks down does not end the others
+            self.say(f"[{number}/{total}] {cell.describe()}: not finished, {problem}")
+            return
         record = self.ledger.of(cell)
         assert record is not None, "a run ends with what it measured"
         self._longest = max(self._longest, time.monotonic() - began)
