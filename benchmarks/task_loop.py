@@ -30,8 +30,9 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
     centres = objectives.class_centres(support, task.support_labels, task.ways)
     length = support.norm(dim=1).mean()
     imitate = None
-    if settings.imitation:
-        fresh = TaskImitation(task, method.student, teacher, settings.imitation)
+    weight = settings.imitation if settings.imitation_new is None else settings.imitation_new
+    if weight:
+        fresh = TaskImitation(task, method.student, teacher, weight)
         imitate = nn.Linear(*reversed(fresh.matrices.shape[1:])).to(centres.device, centres.dtype)
         with torch.no_grad():
             imitate.weight.copy_(fresh.matrices[0])
@@ -71,7 +72,7 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
                     tau_student=settings.comparison_tau_student, tau_teacher=settings.comparison_tau_teacher,
                 )  # fmt: skip
             if imitate:
-                taught = taught + settings.imitation * objectives.direction_matching(imitate(z), teacher_z)
+                taught = taught + weight * objectives.direction_matching(imitate(z), teacher_z)
             left = 1 - settings.fade * number / steps if stage else 1.0
             loss = left * taught + (F.cross_entropy(logits, labels) if stage else 0.0)
             optimiser.zero_grad()

@@ -133,7 +133,8 @@ def test_training_at_once_is_training_one_by_one(pool, task_loop, way, scratch, 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"imitation": 2.0}, {"imitation": 2.0, "fade": 1.0, "embedding_share": 0.0},
+    [{"imitation": 2.0}, {"imitation": 2.0, "imitation_new": 0.7},
+     {"imitation": 2.0, "fade": 1.0, "embedding_share": 0.0},
      {"fade": 0.5, "posterior": "scaled", "weight": "none"}],
     ids=str,
 )  # fmt: skip

@@ -76,6 +76,7 @@ def test_default_settings():
         "posterior": "dot",
         "weight": "head",
         "imitation": 0.0,
+        "imitation_new": None,
         "fade": 0.0,
     }
 
@@ -130,7 +131,8 @@ def test_unknown_options_are_refused(world, wrong):
      ("refilled-lkd", {"tau_teacher": 0.0}), ("refilled-minus", {"tau_student": -1.0}),
      ("refilled-paper", {"comparison_tau_teacher": 0.0}), ("refilled", {"comparison_tau_student": 1e-4}),
      ("refilled-authors", {"margin": 0.0}), ("refilled-emb", {"max_impostors": 0}), ("kd", {"weight": 1.5}),
-     ("refilled", {"imitation": -1.0}), ("refilled", {"fade": 1.5}), ("refilled", {"embedding_share": 1.0}),
+     ("refilled", {"imitation": -1.0}), ("refilled", {"imitation_new": -1.0}),
+     ("refilled", {"fade": 1.5}), ("refilled", {"embedding_share": 1.0}),
      ("refilled-emb", {"embedding_share": 0.0}), ("refilled", {"strength": float("inf")}),
      ("refilled", {"tau_teacher": float("nan")})],
     ids=str,
@@ -220,6 +222,30 @@ def test_imitation_adds_one_term_to_both_stages_through_one_map(world):
         assert terms == pytest.approx(values(plain, batch), rel=1e-6)
         assert {id(p) for p in stage.beside.parameters()} <= {id(p) for p in stage.parameters}
         assert plain.beside is None
+
+
+def test_images_of_new_classes_may_count_less(world):
+    """The teacher knows ant and fox; hen and ibis are new to it."""
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    stage = make_stages("refilled", teacher, student, batches, imitation=3.0, imitation_new=0.5)[0]
+    mapped, wanted = stage.beside.linear(student.embed(batch.images)), teacher.embed(batch.images)
+    apart = 1 - torch.cosine_similarity(mapped.double(), wanted.double())
+    known = [student.classes[label].lower() in ("ant", "fox") for label in batch.labels.tolist()]
+    assert any(known)
+    assert not all(known)
+    weights = torch.tensor([3.0 if each else 0.5 for each in known])
+    expected = float((weights * apart).mean().detach())
+    assert values(stage, batch)["imitation"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "there"), [(0, None, False), (0, 0, False), (0, 1, True), (1, 0, True)]
+)
+def test_imitation_is_there_where_any_image_counts(world, known, new, there):
+    teacher, student, batches = world
+    stages = make_stages("refilled", teacher, student, batches, imitation=known, imitation_new=new)
+    assert [stage.beside is not None for stage in stages] == [there, there]
 
 
 def test_imitation_moves_student_and_map_and_not_the_teacher(world):

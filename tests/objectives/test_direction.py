@@ -12,11 +12,12 @@ from refilled.objectives import direction_matching
 from .test_logits import loss_and_gradient
 
 
-def slow(predicted, teacher):
+def slow(predicted, teacher, weights=None):
     """1 - cosine, row by row."""
     total = 0.0
-    for a, b in zip(predicted, teacher):
-        total = total + 1 - (a * b).sum() / ((a * a).sum() * (b * b).sum()).sqrt()
+    for row, (a, b) in enumerate(zip(predicted, teacher)):
+        weight = 1.0 if weights is None else float(weights[row])
+        total = total + weight * (1 - (a * b).sum() / ((a * a).sum() * (b * b).sum()).sqrt())
     return total / len(predicted)
 
 
@@ -34,6 +35,19 @@ def test_equals_the_loop(size, dtype, tolerance):
     assert loss.dtype == gradient.dtype == dtype
     torch.testing.assert_close(loss.double(), expected, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(gradient.double(), expected_gradient, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+def test_weights_count_rows():
+    predicted, teacher = pair(3)
+    weights = torch.tensor([0.0, 1.0, 2.5, 0.3, 7.0, 1.0])
+    loss, gradient = loss_and_gradient(lambda p, t: direction_matching(p, t, weights), predicted, teacher)
+    expected = loss_and_gradient(lambda p, t: slow(p, t, weights), predicted, teacher)
+    torch.testing.assert_close((loss, gradient), expected, rtol=1e-9, atol=1e-12)
+    assert not gradient[0].any()
+    ones = direction_matching(predicted, teacher, torch.ones(6))
+    torch.testing.assert_close(ones, direction_matching(predicted, teacher))
+    with pytest.raises(ValueError, match=r"weights must have shape \[B\] with B = 6 rows, not \[5\]"):
+        direction_matching(predicted, teacher, torch.ones(5))
 
 
 @settings(max_examples=30, deadline=None)

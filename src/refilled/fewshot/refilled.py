@@ -200,7 +200,8 @@ class RefilledTasks:
     def stages(self, tasks: Tasks) -> list[TaskStage]:
         """The embedding, then the classifier; or the classifier alone, if that has all steps."""
         own, steps = self.settings, self.training.steps
-        imitate = TaskImitation(tasks, self.student, self.teacher, own.imitation) if own.imitation else None
+        weight = own.imitation if own.imitation_new is None else own.imitation_new  # all classes are new
+        imitate = TaskImitation(tasks, self.student, self.teacher, weight) if weight else None
         beside = imitate.weights if imitate is not None else ()
         first, second = share(steps, own.embedding_share) if own.embedding_share else (0, steps)
         last = classifier_loss(self.teacher, tasks, own, imitate, own.fade)

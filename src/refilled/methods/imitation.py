@@ -1,9 +1,13 @@
 """Imitation: the student's embedding, seen through a linear map of its own, points where the teacher's does.
 
 This is no part of the ReFilled paper. It asks for more than comparisons do, and needs no classes at all: a
-hint (Romero et al., FitNets, 2015) at the embedding, of which only the direction counts.
+hint (Romero et al., FitNets, 2015) at the embedding, of which only the direction counts. Images of classes
+that the teacher has learned may count more than others, of which it knows less.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 
 from refilled import objectives
@@ -18,18 +22,34 @@ class Imitation(nn.Module):
     Args:
         inputs: the student's dimension.
         outputs: the teacher's.
-        weight: of the term.
+        weights: of an image, by its class.
     """
 
-    def __init__(self, inputs: int, outputs: int, weight: float):
+    by_class: Tensor
+
+    def __init__(self, inputs: int, outputs: int, weights: Sequence[float]):
         super().__init__()
-        self.linear, self.weight = nn.Linear(inputs, outputs), weight
+        self.linear = nn.Linear(inputs, outputs)
+        self.register_buffer("by_class", torch.tensor(weights), persistent=False)
 
-    def forward(self, student_z: Tensor, teacher_z: Tensor) -> Tensor:
-        """Scalar for embeddings [B, inputs] and [B, outputs]."""
-        return self.weight * objectives.direction_matching(self.linear(student_z), teacher_z)
+    def forward(self, student_z: Tensor, teacher_z: Tensor, labels: Tensor) -> Tensor:
+        """Scalar for embeddings [B, inputs] and [B, outputs] of images with labels [B]."""
+        return objectives.direction_matching(self.linear(student_z), teacher_z, self.by_class[labels])
 
 
-def imitation(teacher: Network, student: Network, train: Batches, weight: float) -> Imitation | None:
-    """A fresh one for these two, on the device of the training images; None without a weight."""
-    return fresh(train, lambda: Imitation(student.dim, teacher.dim, weight)) if weight else None
+def imitation(
+    teacher: Network, student: Network, train: Batches, weight: float, weight_new: float | None = None
+) -> Imitation | None:
+    """A fresh one for these two, on the device of the training images; None where all weights are 0.
+
+    Args:
+        teacher: its classes are known to it, all others are new.
+        student: whose classes the labels are.
+        train: the training images.
+        weight: of images of known classes.
+        weight_new: of images of new ones; None: the same.
+    """
+    known = {there for _, there in teacher.classes.overlap(student.classes).pairs}
+    new = weight if weight_new is None else weight_new
+    weights = [weight if label in known else new for label in range(len(student.classes))]
+    return fresh(train, lambda: Imitation(student.dim, teacher.dim, weights)) if any(weights) else None

@@ -133,7 +133,9 @@ def embedding_stage(
     def loss(batch: Batch) -> dict[str, Tensor]:
         student_z, teacher_z = student.embed(batch.images), embed(teacher, batch)
         terms = {"comparison": comparison_term(student_z, teacher_z, batch.labels, settings)}
-        return terms | ({"imitation": imitate(student_z, teacher_z)} if imitate is not None else {})
+        if imitate is not None:
+            terms["imitation"] = imitate(student_z, teacher_z, batch.labels)
+        return terms
 
     trained = [*student.backbone_parameters(), *_parameters(imitate)]
     return Stage("embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate)
@@ -160,7 +162,9 @@ def classifier_stage(
             "cross_entropy": F.cross_entropy(logits.float(), batch.labels),
             "local_kd": left * term(logits, teacher_z, batch.labels),
         }
-        return terms | ({"imitation": left * imitate(student_z, teacher_z)} if imitate is not None else {})
+        if imitate is not None:
+            terms["imitation"] = left * imitate(student_z, teacher_z, batch.labels)
+        return terms
 
     trained = [*student.parameters(), *_parameters(imitate)]
     return Stage("classifier", epochs, trained, loss, asks=teacher, beside=imitate)
@@ -195,7 +199,7 @@ def two_stages(
     teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
 ) -> list[Stage]:
     """Algorithm 1: the embedding, then the classifier; or the classifier alone, if that has all epochs."""
-    imitate = imitation(teacher, student, train, settings.imitation)
+    imitate = imitation(teacher, student, train, settings.imitation, settings.imitation_new)
     first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
     last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade)
     return [embedding_stage(teacher, student, settings, first, imitate), last] if first else [last]

@@ -99,6 +99,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     imitation: float = 0.0
     """Weight of imitation, in both stages: a linear map of the student's embedding points where the
     teacher's does. Not in the paper, which has 0: none."""
+    imitation_new: float | None = None
+    """The same for images of classes that the teacher does not know; none: as for the others."""
     fade: float = 0.0
     """Share of the teacher's weight in the second stage that has faded away at its end."""
 
@@ -107,6 +109,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         ClassifierSettings.__post_init__(self)
         check_number("embedding_share", self.embedding_share, least=0, below=1)
         check_number("imitation", self.imitation, least=0)
+        check_number("imitation_new", self.imitation_new, least=0)
         check_number("fade", self.fade, least=0, most=1)
 
 
@@ -144,6 +147,7 @@ class PaperSettings(RefilledSettings):
     posterior: Posterior = "literal"
     weight: Weight = "pl"
     imitation: float = 0.0
+    imitation_new: float | None = None
     fade: float = 0.0
 
 
@@ -166,4 +170,5 @@ class AuthorsSettings(RefilledSettings):
     posterior: Posterior = "dot"
     weight: Weight = "head"
     imitation: float = 0.0
+    imitation_new: float | None = None
     fade: float = 0.0

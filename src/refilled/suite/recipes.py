@@ -41,7 +41,10 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "imitation 5, KD 4 by head, fading": (
         "refilled", _ONE_STAGE | {"imitation": 5.0, "strength": 4.0, "fade": 1.0},
     ),
+    "imitation 15, new 5": ("refilled", _ONE_STAGE | _imitate(15.0, imitation_new=5.0)),
+    "imitation 15, new 2": ("refilled", _ONE_STAGE | _imitate(15.0, imitation_new=2.0)),
     "few": ("refilled-few", {}),
+    "few, imitation 15, new 5": ("refilled-few", {"imitation": 15.0, "imitation_new": 5.0}),
     "few, fading": ("refilled-few", {"fade": 1.0}),
     "few, imitation 15": ("refilled-few", {"imitation": 15.0}),
     "quarter stage 1, imitation 5": ("refilled", _QUARTER | _imitate(5.0)),
@@ -54,11 +57,15 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "quarter stage 1, imitation 5, KD 2 by head, fading": (
         "refilled", _QUARTER | {"imitation": 5.0, "fade": 1.0},
     ),
+    "quarter stage 1, imitation 15, new 5": ("refilled", _QUARTER | _imitate(15.0, imitation_new=5.0)),
+    "quarter stage 1, imitation 15, new 2": ("refilled", _QUARTER | _imitate(15.0, imitation_new=2.0)),
+    "half stage 1, imitation 15, new 2": ("refilled", _imitate(15.0, imitation_new=2.0)),
     "half stage 1, imitation 5": ("refilled", _imitate(5.0)),
     "half stage 1, imitation 5, fading": ("refilled", _imitate(5.0, fade=1.0)),
 }  # fmt: skip
 """Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
-the teacher's head; *imitation* has its weight; stage 1 has a share of the epochs."""
+the head of the teacher; *imitation* has its weight, and one for classes that are *new* to the teacher where
+that is another; stage 1 has a share of the epochs."""
 
 
 def cell(point: Point, recipe: str) -> Cell | None:
