@@ -212,7 +212,7 @@ def test_imitation_adds_one_term_to_both_stages_through_one_map(world):
     usual = make_stages("refilled", teacher, student, batches)
     stages = make_stages("refilled", teacher, student, batches, imitation=3.0)
     assert stages[0].beside is stages[1].beside is not None
-    mapped = stages[0].beside.linear(student.embed(batch.images)).double()
+    mapped = stages[0].beside.linear(student.embed(batch.images)).double().detach()
     wanted = teacher.embed(batch.images).double()
     cosines = [float(a @ b / (a.norm() * b.norm())) for a, b in zip(mapped, wanted)]
     expected = 3 * sum(1 - cosine for cosine in cosines) / len(cosines)
