@@ -27,7 +27,6 @@ import argparse
 import dataclasses
 import platform
 import statistics
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -43,6 +42,7 @@ from refilled.evaluation import predict
 from refilled.files import write_json
 from refilled.models import load
 from refilled.runs.prepare import place
+from refilled.suite.ledger import commit
 from refilled.training import (
     pick_device,
     take_turns,
@@ -246,19 +246,12 @@ def measure_evaluation(world: World, spec: str) -> list[Row]:
 
 def heading(world: World) -> Row:
     """Where and what: device, versions, settings."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-        )
-        commit = found.stdout.strip() or "unknown"
-    except OSError:
-        commit = "unknown"
     on_gpu = world.device.type == "cuda"
     threads = f"{platform.processor() or platform.machine()} cpu, {torch.get_num_threads()} threads"
     return {
         "device": torch.cuda.get_device_name() if on_gpu else threads,
         "torch": torch.__version__,
-        "commit": commit,
+        "commit": commit(),
         "options": {name: str(v) if name == "write" else v for name, v in vars(world.options).items()},
         "steps": world.steps,
         "rates": dataclasses.asdict(world.rates),
