@@ -27,6 +27,12 @@ def test_settings_that_a_method_does_not_have_are_no_recipe():
         assert {setting: found[setting] for setting in settings} == settings
 
 
+def test_a_line_of_progress_tells_recipes_apart():
+    said = {cell(POINT, name).describe() for name in RECIPES}
+    assert len(said) == len(RECIPES)
+    assert "refilled-few, imitation 15.0, imitation_new 5.0 of wrn-40-2" in " ".join(said)
+
+
 def test_epochs_are_halved_where_all_images_are_there():
     assert dict(cell(POINT, ALONE).settings)["epochs"] == 200
     assert dict(cell(POINT | {"shots": None}, ALONE).settings)["epochs"] == 100
@@ -76,6 +82,12 @@ def test_the_page_says_what_it_was_judged_on(finished, tmp_path):
     page = render(TABLES["recipes"], ledger, OverSeeds(1), tiny=True)
     assert "Accuracy on validation images in percent" in page
     assert "| few |" in page
+
+
+def test_all_images_are_asked_for_by_their_name():
+    table = get_table("recipes")
+    where = table.where({}, ("shots=all", "recipe=few"))
+    assert [point["shots"] for point in table.points(where)] == [None] * 3
 
 
 def test_what_was_asked_for(tmp_path):

@@ -85,6 +85,12 @@ def test_no_test_image_is_looked_at(tmp_path, monkeypatch):
     assert all(part.test is part.val for part in loaded)
 
 
+def test_a_stage_that_is_left_out_has_no_length_to_search():
+    point = {"student": "wrn-16-2", "overlap": 60, "method": "refilled-few"}
+    assert "embedding_share" not in TrainingTrials.space_of(get_table("cifar100-gkd").cell(point))
+    assert "strength" in TrainingTrials.space_of(get_table("cifar100-gkd").cell(point))
+
+
 def test_a_search_goes_on_as_if_it_had_not_stopped(tmp_path, made_up):
     whole = search(tmp_path / "a", 14)
     first, second = [], []

@@ -80,7 +80,7 @@ class BenchCommand:
             for table in suite.TABLES.values():
                 say(f"{table.name}: {table.title}", style="bold")
                 for axis, values in table.axes.items():
-                    names = ("all" if value is None else str(value) for value in values)
+                    names = map(suite.shown, values)
                     say(f"    {axis}: {', '.join(names)}")
             return
         table = suite.get_table(self.table)
@@ -90,6 +90,10 @@ class BenchCommand:
         )
         judge = table.judge(self.seeds, self.tasks, tiny=self.tiny, trial=self.tune is not None)
         ledger = self._ledger()
+        if self.render and not ledger.path.exists():
+            raise UserError(
+                f"there is no ledger {ledger.path} to render {table.name} from; give --ledger FILE"
+            )
         places = suite.Places(self.data, self.work)
         check_number("--minutes", self.minutes, above=0)
         bench = suite.Bench(
@@ -104,7 +108,7 @@ class BenchCommand:
             cells = suite.cells_of(table, where, judge, tiny=self.tiny)
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
-        command = f"refilled bench {table.name} --render{judge.options()}"
+        command = f"refilled bench {table.name} --render{judge.options()}{' --tiny' if self.tiny else ''}"
         page = suite.render(table, ledger, judge, command, tiny=self.tiny)
         if self.tiny:
             say(page)

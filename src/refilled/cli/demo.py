@@ -1,7 +1,6 @@
 """``refilled demo``"""
 
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,5 +39,5 @@ def print_demo(demo: Demo) -> None:
     """The demo's table and verdict."""
     print_table(("", "test accuracy", "gain", "training time"), demo.rows())
     say(demo.verdict.sentence(), style="bold")
-    program = "refilled" if shutil.which("refilled") else sys.argv[0]
+    program = "refilled" if shutil.which("refilled") else "python -m refilled"
     say(f"Try: {program} evaluate {demo.student} digits")

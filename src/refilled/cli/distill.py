@@ -8,6 +8,7 @@ from tyro.conf import arg
 
 from refilled.cli.options import Data, Images, Student, Training, chosen_folder
 from refilled.cli.printing import print_accuracy, print_table, say
+from refilled.errors import unknown
 from refilled.methods import METHODS, get_method
 from refilled.runs import DataSettings, Verdict, compare
 from refilled.runs.choice import AUTO, FEW, FEW_IMAGES, MANY
@@ -15,7 +16,7 @@ from refilled.runs.settings import parse_assignments
 from refilled.training import TrainSettings
 
 _METHOD_HELP = "; ".join(
-    [f"{AUTO}: {MANY}, or {FEW} where there are fewer than {FEW_IMAGES} images of a class"]
+    [f"{AUTO}: {MANY}, or {FEW} where there are fewer than {FEW_IMAGES} training images per class"]
     + [f"{name}: {method.summary}" for name, method in METHODS.items()]
 )
 
@@ -49,6 +50,8 @@ class DistillCommand:
 
     def run(self) -> None:
         """Distil and print the accuracy, or the verdict."""
+        if self.method not in (AUTO, *METHODS):
+            raise unknown("method", self.method, (AUTO, *METHODS))
         named = MANY if self.method == AUTO else self.method  # either has the same settings
         own = parse_assignments(get_method(named), self.set)
         self.out = chosen_folder(self.out, self.resume, f"{Path(self.data).name}-{self.student}-{named}")

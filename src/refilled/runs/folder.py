@@ -41,13 +41,14 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
         )
 
 
-def start_run_folder(path: Path, config: dict[str, Any], image_size: int) -> None:
+def start_run_folder(path: Path, config: dict[str, Any], image_size: int, data: dict[str, Any]) -> None:
     """Make the folder and write its ``config.json``, where the run has not begun already.
 
     Args:
         path: the folder.
         config: what the run is.
         image_size: side of the images as they are held for both networks; evaluation holds them alike.
+        data: facts of what it learns from, see :func:`refilled.runs.facts.data_facts`.
     """
     versions = {"refilled": __version__, "torch": torch.__version__, "python": platform.python_version()}
     as_typed = Path(sys.argv[0]).stem in ("refilled", "__main__")
@@ -55,6 +56,7 @@ def start_run_folder(path: Path, config: dict[str, Any], image_size: int) -> Non
         "format": 1,
         "run": config,
         "image_size": image_size,
+        "data": data,
         "versions": versions,
         "command": " ".join(["refilled", *sys.argv[1:]]) if as_typed else None,
     }

@@ -17,7 +17,8 @@ from refilled.labels import LabelSpace, Overlap
 from refilled.methods import Stage, get_method
 from refilled.methods.keeping import all_classes, calibrate, check_keeping, columns_of, keeping_stages
 from refilled.models import Network, save_network
-from refilled.runs.folder import RESULT, check_run_folder, start_run_folder
+from refilled.runs.facts import check_same_data, data_facts
+from refilled.runs.folder import CONFIG, RESULT, check_run_folder, start_run_folder
 from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
 from refilled.runs.settings import sort_settings, what_settings
@@ -85,6 +86,9 @@ class Run:
                 return
 
         splits = shared.splits(data, data_settings, self.settings.seed)
+        facts = data_facts(splits) if self.folder is not None else {}
+        if self.folder is not None:
+            check_same_data(self.folder, facts, splits.name)
         wanted = teacher if chosen.needs_teacher or keeps else None
         self.teacher = shared.teacher(wanted, device) if wanted is not None else None
         classes: LabelSpace | None = None
@@ -126,7 +130,9 @@ class Run:
         for line in _hints(device, self.settings):
             reporter.line(line)
         if self.folder is not None:
-            start_run_folder(self.folder, config, size)
+            if resume and not (self.folder / CONFIG).exists():
+                reporter.line(f"there is nothing to go on with in {self.folder}: a new run begins")
+            start_run_folder(self.folder, config, size, facts)
 
     def training(self) -> Training:
         """The training, to be run."""

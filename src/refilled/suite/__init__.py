@@ -9,7 +9,7 @@ from refilled.suite.ledger import Ledger
 from refilled.suite.places import WORK, Places
 from refilled.suite.render import render
 from refilled.suite.run import Bench
-from refilled.suite.table import Point, Table
+from refilled.suite.table import Point, Table, shown
 from refilled.suite.task_cell import TaskCell
 from refilled.suite.tiny import cells_of, tiny_cell
 from refilled.suite.tune import tune_table
@@ -52,6 +52,7 @@ __all__ = [
     "get_table",
     "make_figures",
     "render",
+    "shown",
     "tiny_cell",
     "tune_table",
 ]

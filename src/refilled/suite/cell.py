@@ -140,7 +140,15 @@ class Cell:
         classes = f" {self.classes}" if self.classes else ""
         shots = f", {self.shots} shots" if self.shots else ""
         taught = f" of {self.teacher.network}" if self.teacher and self.method != "student" else ""
-        return f"{self.data}{classes}{shots}: {self.student}, {self.method}{taught}, seed {self.seed}"
+        own = "".join(f", {name} {value}" for name, value in self._changed().items())
+        return f"{self.data}{classes}{shots}: {self.student}, {self.method}{own}{taught}, seed {self.seed}"
+
+    def _changed(self) -> dict[str, Any]:
+        """Settings of the method that are not its defaults."""
+        if self.method not in METHODS:
+            return {}
+        defaults = asdict(get_method(self.method).settings())
+        return {name: value for name, value in self.settings if value != defaults.get(name, value)}
 
     def figures(self, record: dict[str, Any]) -> str:
         """What was measured, for a line of progress."""

@@ -78,9 +78,10 @@ class OverSeeds:
 
     def legend(self, what: str) -> str:
         """Of the numbers."""
+        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return (
-            f"{what} in percent, at the last epoch; mean ± standard deviation of {self.seeds} "
-            "seeds, [n] where only n are there; beside it the published number."
+            f"{what} in percent, at the last epoch; mean ± standard deviation of {seeds}, [n] where only n "
+            "are there; beside it the published number."
         )
 
     def gain_legend(self) -> str:

@@ -35,6 +35,8 @@ def render(
     axes = dict(table.axes)
     *others, row_axis, column_axis = axes
     parts = [f"# {table.name}", "", table.title + ".", "", f"Paper: {table.source}.", ""]
+    if tiny:
+        parts += ["**Tiny**: digits, small networks and a few steps, only to see that it runs.", ""]
     found: list[dict[str, Any]] = []
     for values in itertools.product(*(axes[name] for name in others)):
         fixed = dict(zip(others, values))

@@ -70,7 +70,7 @@ def space_around(
         own: settings by name, with their values.
         multiples: searched between these multiples of a setting's own value, on a logarithmic scale; a whole
             number stays one.
-        between: searched between these values.
+        between: searched between these values, if a setting's own value is among them.
     """
     space = {}
     for name, (low, high) in multiples.items():
@@ -79,7 +79,10 @@ def space_around(
             # Two at least: two stages need a step each.
             ends = (max(2, round(value * low)), round(value * high)) if whole else (value * low, value * high)
             space[name] = Range(_rounded(ends[0]), _rounded(ends[1]), whole=whole)
-    return space | {name: Range(*ends, log=False) for name, ends in between.items() if name in own}
+    for name, (low, high) in between.items():
+        if name in own and low <= own[name] <= high:  # a stage that is left out has no length to search
+            space[name] = Range(low, high, log=False)
+    return space
 
 
 def propose(space: Mapping[str, Range], done: list[dict[str, Any]]) -> dict[str, float]:

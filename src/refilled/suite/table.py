@@ -14,6 +14,11 @@ Point = Mapping[str, Any]
 """A place in a table: a value for each of its axes."""
 
 
+def shown(value: Any) -> str:
+    """A value of an axis as a person reads and writes it."""
+    return "all" if value is None or value == "None" else str(value)
+
+
 @dataclass(frozen=True)
 class Table:
     """One experiment.
@@ -75,11 +80,11 @@ class Table:
         for axis, wanted in where.items():
             if axis not in axes:
                 raise UserError(f"table {self.name} has no axis {axis!r}; it has {', '.join(axes)}")
-            known = {str(value): value for value in axes[axis]}
+            known = {shown(value): value for value in axes[axis]}
             for value in wanted:
-                if str(value) not in known:
-                    raise unknown(axis, str(value), tuple(known))
-            axes[axis] = tuple(value for value in axes[axis] if str(value) in {str(w) for w in wanted})
+                if shown(value) not in known:
+                    raise unknown(axis, shown(value), tuple(known))
+            axes[axis] = tuple(value for value in axes[axis] if shown(value) in {shown(w) for w in wanted})
         return axes
 
     def where(

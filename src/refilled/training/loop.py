@@ -95,8 +95,11 @@ def training(
         checkpoint.restore_beside(beside)  # of a stage that is over too: the next may go on with it
     if resume:
         log.rewind(position.stage, position.epoch)
+    if checkpoint is not None:
+        name = stages[position.stage].name
+        reporter.line(f"going on after epoch {position.epoch} of stage {name}")
     began = time.monotonic() - position.seconds
-    saved_at = time.monotonic()
+    saved_at = -float("inf")  # the first epoch is kept at once, whatever happens then
     autocast_dtype = settings.autocast_dtype(batches.device)
     teachers = teachers or Teachers(autocast_dtype=autocast_dtype, compile=settings.compile)
 
