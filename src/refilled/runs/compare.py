@@ -31,6 +31,8 @@ class Verdict:
 
     with_teacher: tuple[Result, ...]
     alone: tuple[Result, ...]
+    keeping: bool = False
+    """Whether both also learned the teacher's classes; of those there are no images to measure."""
 
     @property
     def differences(self) -> list[float]:
@@ -70,7 +72,8 @@ class Verdict:
             "unclear": "No clear difference",
         }
         more = "" if seeds > 1 else " Repeat with --seeds 3 to be surer."
-        return f"{opening[self.answer]}: {figures}.{more}"
+        where = " This is about images of the student's own classes." if self.keeping else ""
+        return f"{opening[self.answer]}: {figures}.{where}{more}"
 
     def hint(self) -> str:
         """What the teacher's own embedding says about its fitness, or nothing."""
@@ -93,7 +96,7 @@ class Verdict:
             )
             for name, results in (
                 (self.with_teacher[0].method, self.with_teacher),
-                ("student alone", self.alone),
+                ("student that only keeps" if self.keeping else "student alone", self.alone),
             )
         ]
 
@@ -184,7 +187,7 @@ def compare(
                 teacher if keeps else None, student, data, "student", places, chosen,
                 resume=resume, reporter=reporter, shared=in_common, **shared,
             )  # fmt: skip
-    verdict = Verdict(tuple(with_teacher), tuple(without))
+    verdict = Verdict(tuple(with_teacher), tuple(without), settings.get("keep_teacher_classes", False))
     if base is not None and alone:
         write_json(base / VERDICT, verdict.to_json())
     return verdict
