@@ -1,7 +1,10 @@
 """The command line: help, the list of methods, and what cannot be parsed."""
 
+from dataclasses import fields
+
 import pytest
 
+from refilled.cli.field_docs import field_docs
 from refilled.methods import METHODS
 
 TRAINING = ("--epochs", "--batch-size", "--lr", "--schedule", "--precision", "--device", "--seed")
@@ -51,6 +54,24 @@ def test_methods(command):
         assert f"{name}: {method.summary}" in out
     assert "    strength=2.0" in out
     assert "    weight=head" in out
+
+
+def test_one_method_explained(command):
+    code, out, err = command("methods", "refilled-few")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"refilled-few: {METHODS['refilled-few'].summary}")
+    assert "    imitation=5.0\n        Weight of imitation, in both stages" in out
+    assert "refilled-emb" not in out
+    code, _, err = command("methods", "refiled")
+    assert code == 2
+    assert "unknown method 'refiled'; did you mean 'refilled'" in err
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_of_every_method_is_explained(name):
+    kind = METHODS[name].settings
+    docs = field_docs(kind)
+    assert [field.name for field in fields(kind) if len(docs.get(field.name, "")) < 10] == []
 
 
 @pytest.mark.parametrize("argv", [(), ("nonsense",), ("train",), ("train", "photos", "--epochs", "many")])
