@@ -252,7 +252,7 @@ def heading(world: World) -> Row:
         "device": torch.cuda.get_device_name() if on_gpu else threads,
         "torch": torch.__version__,
         "commit": commit(),
-        "options": {name: str(v) if name == "write" else v for name, v in vars(world.options).items()},
+        "options": {name: value for name, value in vars(world.options).items() if name != "write"},
         "steps": world.steps,
         "rates": dataclasses.asdict(world.rates),
     }
