@@ -59,9 +59,9 @@ def distilled(method: str, augment: str = "crop-flip", dropout: float = 0.0, **s
 
 
 METHODS = [
-    "student", "refilled", "refilled-few", "refilled-gamma", "refilled-authors", "refilled-lkd", "rkd", "sp", "kd",
-    "dkd", "dist", "kd-standardised", "fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian", "aml", "seed",
-    "crd", "sskd", "ban",
+    "student", "refilled", "refilled-few", "refilled-gamma", "refilled-authors", "refilled-lkd", "rkd", "sp",
+    "kd", "dkd", "dist", "kd-standardised", "fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian",
+    "aml", "seed", "crd", "sskd", "ban",
 ]  # fmt: skip
 
 
