@@ -65,6 +65,7 @@ def test_refused_options(distill, snapshot, options, said):
         ({"data": "digts"}, "did you mean 'digits'"),
         ({"teacher": "runs/nowhere"}, "there is no run folder runs/nowhere"),
         ({"teacher": "run:nowhere"}, "there is no run folder nowhere"),
+        ({"teacher": "nowhere"}, "there is no run folder nowhere: unknown model 'nowhere'"),
         ({"teacher": "photos"}, "photos is no run folder"),
         ({"teacher": "wrn-16-2"}, "fresh weights"),
         ({"student": "wrn-16"}, "wrn-16: "),

@@ -160,3 +160,7 @@ def test_the_student_alone_is_not_compared_with_itself(image_folder):
     with pytest.raises(UserError, match="nothing to compare"):
         compare(None, "convnet-1", image_folder(["c", "d"]), "student", "mine", seeds=2, **TINY)
     assert not Path("mine").exists()
+
+
+def test_an_interval_ends_where_accuracies_do():
+    assert "95 % interval -100.00 to +100.00" in verdict([0.1, 0.9], [0.9, 0.1]).sentence()

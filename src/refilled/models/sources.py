@@ -87,7 +87,9 @@ def load(
         return native.build(spec, space, Preprocess(size, means or usual[0], stds or usual[1]))
     if "/" in spec or Path(spec).is_dir():
         return _load_run(spec, Path(spec), space, image_size)
-    raise unknown("model", spec, EXAMPLES)
+    problem = unknown("model", spec, EXAMPLES)
+    # Who has no classes to give wants a network that knows some: most likely that of a run.
+    raise problem if space is not None else UserError(f"there is no run folder {spec}: {problem}")
 
 
 def _load_run(spec: str, folder: Path, classes: LabelSpace | None, image_size: int | None) -> Network:

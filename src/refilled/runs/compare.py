@@ -63,7 +63,8 @@ class Verdict:
         """The verdict for a person."""
         gain, doubt, seeds = 100 * self.gain, 100 * self.doubt, len(self.alone)
         basis = f"{seeds} seeds" if seeds > 1 else "one seed"
-        figures = f"{gain:+.2f} points (95 % interval {gain - doubt:+.2f} to {gain + doubt:+.2f}, {basis})"
+        low, high = max(gain - doubt, -100.0), min(gain + doubt, 100.0)  # accuracies differ by no more
+        figures = f"{gain:+.2f} points (95 % interval {low:+.2f} to {high:+.2f}, {basis})"
         if self.answer == "unclear" and doubt > WIDE:
             return f"Too early to say: {figures}. More seeds narrow it: --seeds {max(5, 2 * seeds)}."
         opening = {
