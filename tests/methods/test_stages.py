@@ -38,6 +38,10 @@ TERMS = {
     "aml": [("embedding", ["asymmetric"]), ("classifier", ["cross_entropy"])],
     "seed": [("embedding", ["similarity"]), ("classifier", ["cross_entropy"])],
     "seed-supervised": [("embedding", ["similarity"]), ("classifier", ["cross_entropy"])],
+    "refilled-two-stages": [
+        ("embedding", ["comparison"]),
+        ("classifier", ["cross_entropy", "local_kd"]),
+    ],
     "refilled-few": [("classifier", ["cross_entropy", "local_kd", "imitation"])],
     "crd": [("classifier", ["cross_entropy", "student", "teacher"])],
 }

@@ -7,7 +7,13 @@ import torch
 
 from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
-from refilled.methods.refilled import AuthorsSettings, MinusSettings, PaperSettings, RefilledSettings
+from refilled.methods.refilled import (
+    AuthorsSettings,
+    MinusSettings,
+    PaperSettings,
+    RefilledSettings,
+    TwoStageSettings,
+)
 
 from .world import (
     ALL_METHODS,
@@ -111,8 +117,14 @@ def test_settings_of_the_authors_code():
     assert (found.posterior, found.weight) == ("dot", "head")
 
 
+def test_the_two_stages_are_spelt_out():
+    """Whatever becomes the default: these are the settings of results/cifar100-first.md."""
+    assert {"comparison_tau_teacher", "strength", "fade"} <= set(vars(TwoStageSettings))
+    assert set(TwoStageSettings.__annotations__) == set(dataclasses.asdict(RefilledSettings()))
+
+
 def test_settings_of_minus_differ_in_the_weight_only():
-    usual, minus = dataclasses.asdict(RefilledSettings()), dataclasses.asdict(MinusSettings())
+    usual, minus = dataclasses.asdict(TwoStageSettings()), dataclasses.asdict(MinusSettings())
     assert minus == usual | {"weight": "none"}
     assert get_method("refilled-minus").settings is MinusSettings
 

@@ -12,13 +12,14 @@ from refilled.models import Network, load
 TEACHER_CLASSES = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu"]
 STUDENT_CLASSES = ["fox", "Ant", "hen", "ibis"]
 ALL_METHODS = (
-    "student", "refilled", "refilled-few", "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-gamma",
-    "refilled-paper", "refilled-authors", "rkd", "sp", "aml", "seed", "seed-supervised", "crd",
+    "student", "refilled", "refilled-two-stages", "refilled-few", "refilled-emb", "refilled-lkd",
+    "refilled-minus", "refilled-gamma", "refilled-paper", "refilled-authors", "rkd", "sp", "aml", "seed",
+    "seed-supervised", "crd",
 )  # fmt: skip
 SAME_CLASSES = ("kd", "kd-standardised", "dkd", "dist", "ban")
 TWO_STAGES = (
-    "refilled", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors", "rkd", "aml", "seed",
-    "seed-supervised",
+    "refilled", "refilled-two-stages", "refilled-emb", "refilled-minus", "refilled-paper", "refilled-authors",
+    "rkd", "aml", "seed", "seed-supervised",
 )  # fmt: skip
 TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
 FEATURE_METHODS = ("fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian")

@@ -29,6 +29,7 @@ from refilled.methods.refilled_settings import (
     PaperSettings,
     Posterior,
     RefilledSettings,
+    TwoStageSettings,
 )
 from refilled.methods.same_classes import same_classes_for
 from refilled.methods.stage import Method, Stage, embed, share
@@ -252,6 +253,13 @@ METHODS = (
         "refilled-few",
         "for few images of a class: the classifier's stage alone, with imitation of the teacher's embedding",
         FewSettings,
+        two_stages,
+        keeps=True,
+    ),
+    Method(
+        "refilled-two-stages",
+        "the paper's two stages and nothing else, with the settings that measured best",
+        TwoStageSettings,
         two_stages,
         keeps=True,
     ),

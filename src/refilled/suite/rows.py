@@ -16,7 +16,8 @@ epochs as the student alone has."""
 
 GKD_ROWS = (
     "teacher-1nn", "teacher-ncm", "teacher-lr", "fine-tune", HALF, "student", "rkd", "aml", "seed",
-    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", "refilled-few", "refilled",
+    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", "refilled-two-stages", "refilled-few",
+    "refilled",
 )  # fmt: skip
 
 
@@ -44,8 +45,9 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
 
 
 def published_row(row: str) -> str:
-    """The row of the paper that a row of GKD stands beside: its student alone has half our epochs."""
-    return "student" if row == HALF else "" if row == "student" else row
+    """The row of the paper that a row of GKD stands beside: its student alone has half our epochs, and its
+    method is the two stages."""
+    return {HALF: "student", "student": "", "refilled-two-stages": "refilled"}.get(row, row)
 
 
 def _with(cell: Cell, **changes: Any) -> tuple[tuple[str, Any], ...]:

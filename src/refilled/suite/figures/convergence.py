@@ -16,7 +16,7 @@ def numbers(studio: Studio) -> dict[str, Any]:
 
     A tenth of the training images is held out for it: the student is not the one in the tables.
     """
-    cell = studio.cell(gkd({}, "refilled", STUDENT, OVERLAP)).with_settings(
+    cell = studio.cell(gkd({}, "refilled-two-stages", STUDENT, OVERLAP)).with_settings(
         val_fraction=0.1, validate_every=1
     )
     trained(studio, cell, _MAKER)

@@ -34,7 +34,7 @@ def trust(studio: Studio) -> Trust:
 
     All images are one batch here: every class is in it, and the head weight is scaled over all of them.
     """
-    cell = studio.cell(gkd({}, "refilled", "wrn-16-2", OVERLAP))
+    cell = studio.cell(gkd({}, "refilled-two-stages", "wrn-16-2", OVERLAP))
     folder = studio.teacher(cell, _MAKER)
     assert folder is not None, "this cell has a teacher"
     teacher = make_teacher(folder, studio.torch_device)
