@@ -1,6 +1,7 @@
 """The verdict: did the teacher help?"""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,11 @@ def test_the_student_alone_is_not_compared_with_itself(image_folder):
 
 def test_an_interval_ends_where_accuracies_do():
     assert "95 % interval -100.00 to +100.00" in verdict([0.1, 0.9], [0.9, 0.1]).sentence()
+
+
+def test_a_verdict_on_students_that_keep_says_what_it_is_about():
+    found = verdict([0.9, 0.91, 0.92], [0.5, 0.51, 0.52])
+    keeping = replace(found, keeping=True)
+    assert "own classes" not in found.sentence()
+    assert keeping.sentence() == f"{found.sentence()} This is about images of the student's own classes."
+    assert [row[0] for row in keeping.rows()] == ["refilled", "student that only keeps"]

@@ -220,3 +220,27 @@ def test_jobs_take_each_others_places_and_results_keep_their_order():
     assert max(most) == 3
     assert begun == list(range(7))
     assert take_turns([], at_once=2) == []
+
+
+def test_the_first_epoch_is_kept_at_once(tmp_path):
+    """However rarely checkpoints are written, an early interruption does not lose everything."""
+
+    class Stopped(Told):
+        def epoch(self, record):
+            if record["epoch"] == 2:
+                raise KeyboardInterrupt
+
+    network = tiny_network()
+    settings = TrainSettings(epochs=4, checkpoint_seconds=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            [cross_entropy(network)], network, tiny_batches(), settings, folder=tmp_path, reporter=Stopped()
+        )
+    told, again = Told(), tiny_network()
+    train(
+        [cross_entropy(again)], again, tiny_batches(), settings, folder=tmp_path, resume=True, reporter=told
+    )
+    assert told.lines[0] == "going on after epoch 1 of stage classifier"
+    whole = tiny_network()
+    train([cross_entropy(whole)], whole, tiny_batches(), settings)
+    assert same_weights(again, whole)

@@ -86,9 +86,8 @@ class Run:
                 return
 
         splits = shared.splits(data, data_settings, self.settings.seed)
-        facts = data_facts(splits) if self.folder is not None else {}
         if self.folder is not None:
-            check_same_data(self.folder, facts, splits.name)
+            check_same_data(self.folder, data_facts(splits), splits.name)
         wanted = teacher if chosen.needs_teacher or keeps else None
         self.teacher = shared.teacher(wanted, device) if wanted is not None else None
         classes: LabelSpace | None = None
@@ -132,7 +131,7 @@ class Run:
         if self.folder is not None:
             if resume and not (self.folder / CONFIG).exists():
                 reporter.line(f"there is nothing to go on with in {self.folder}: a new run begins")
-            start_run_folder(self.folder, config, size, facts)
+            start_run_folder(self.folder, config, size, data_facts(splits))
 
     def training(self) -> Training:
         """The training, to be run."""

@@ -7,7 +7,7 @@ from typing import Any
 from refilled.suite.judging import Judge
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
-from refilled.suite.table import Point, Table
+from refilled.suite.table import Point, Table, shown
 from refilled.suite.tiny import tiny_table
 
 _WHAT = {
@@ -42,7 +42,7 @@ def render(
         fixed = dict(zip(others, values))
         lines, used = _grid(table, ledger, judge, fixed, row_axis, column_axis)
         if used:
-            heading = ", ".join(f"{name} {_name(value)}" for name, value in fixed.items())
+            heading = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
             parts += ([f"## {heading}", ""] if heading else []) + [*lines, ""]
             found += used
     if not found:
@@ -69,18 +69,14 @@ def _grid(
                 texts[row, column] = _text(table, ledger, judge, point, records)
     columns = tuple(column for column in columns if any((row, column) in texts for row in rows))
     lines = [
-        "| " + " | ".join([row_axis, *(f"{column_axis} {_name(column)}" for column in columns)]) + " |",
+        "| " + " | ".join([row_axis, *(f"{column_axis} {shown(column)}" for column in columns)]) + " |",
         "| --- |" + " --- |" * len(columns),
     ]
     for row in rows:
         if any((row, column) in texts for column in columns):
             cells = (texts.get((row, column), "") for column in columns)
-            lines.append("| " + " | ".join([_name(row), *cells]) + " |")
+            lines.append("| " + " | ".join([shown(row), *cells]) + " |")
     return lines, used
-
-
-def _name(value: Any) -> str:
-    return "all" if value is None else str(value)
 
 
 def _records(cell: AnyCell | None, ledger: Ledger, judge: Judge) -> list[dict[str, Any]]:
