@@ -22,7 +22,7 @@ from refilled.labels import LabelSpace
 from refilled.models import load
 from task_loop import only, predict_one, train_one
 
-WAYS = ("loop", "matrices", "grouped", "vmap")
+WAYS = ("fused", "matrices", "loop", "grouped", "vmap")
 
 
 def make_pool(options: argparse.Namespace) -> Pool:
@@ -64,11 +64,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=64, help="trained by each way in a round")
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--loop-tasks", type=int, help="trained one by one in a round; default: an eighth")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of computing")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, help="of computing; default: all that can")
     parser.add_argument("--shots", type=int, default=5)
     parser.add_argument("--queries", type=int, default=15)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--per-class", type=int, default=10)
+    parser.add_argument("--per-class", type=int, default=5)
     parser.add_argument("--student", default="convnet-4")
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--precision", choices=["auto", "float32", "bfloat16"], default="auto")
@@ -79,6 +79,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "auto":
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.ways is None:
+        options.ways = [way for way in WAYS if way != "fused" or options.device == "cuda"]
     if options.tiny:
         options.tasks, options.at_once, options.steps, options.rounds = 4, 2, 2, 1
         options.student, options.side, options.per_class, options.loop_tasks = "convnet-2", 16, 5, 2

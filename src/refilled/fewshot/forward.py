@@ -7,10 +7,12 @@ All ways give the same numbers up to rounding:
   have T groups; normalisation, activation and pooling work channel by channel and need no change.
 - ``matrices``: the same, with each convolution written as T products of matrices (im2col). It moves nine
   times the bytes, but where grouped convolutions are slow, batched products are not.
+- ``fused``: a ConvNet on a GPU, by kernels of our own; see :mod:`refilled.fewshot.fused`. The fastest there.
 - ``vmap``: any network, by torch.func.
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -22,7 +24,7 @@ from refilled.errors import UserError
 from refilled.models import Network
 from refilled.models.convnet import ConvNet
 
-Way = Literal["auto", "loop", "grouped", "matrices", "vmap"]
+Way = Literal["auto", "loop", "grouped", "matrices", "fused", "vmap"]
 State = dict[str, Tensor]
 """Tensors [T, ...] by the name they have in one network."""
 
@@ -40,11 +42,11 @@ def forward(
         weights: parameters.
         statistics: running means and variances.
         images: [T, B, C, side, side] from 0 to 1.
-        way: see the module; ``auto``: loop on a CPU, else matrices for a ConvNet and vmap for others.
+        way: see the module; ``auto``: loop on a CPU; else for a ConvNet fused, or matrices where that cannot
+            be, and vmap for other networks.
     """
     if way == "auto":
-        on_cpu, plain = images.device.type == "cpu", isinstance(network, ConvNet)
-        way = "loop" if on_cpu else "matrices" if plain else "vmap"
+        way = _fitting_way(network, images)
     if way == "loop":
         return _one_by_one(network, weights, statistics, images)
     if way == "vmap":
@@ -55,7 +57,30 @@ def forward(
         return vmap(one, randomness="different")(weights, statistics, images)
     if not isinstance(network, ConvNet):
         raise UserError(f"{way} is for ConvNets; take vmap or loop for {network.spec}")
+    if way == "fused":
+        if not _can_fuse(network, images):
+            raise UserError(
+                "fused needs Triton, no double precision, no gradient in evaluation mode and images of at "
+                f"least {2 ** len(network.blocks)} pixels; take matrices"
+            )
+        return _fused(network, weights, statistics, images)
     return _convnet(network, weights, statistics, images, _WAYS[way])
+
+
+def _fitting_way(network: Network, images: Tensor) -> Way:
+    if images.device.type == "cpu":
+        return "loop"
+    if not isinstance(network, ConvNet):
+        return "vmap"
+    return "fused" if images.device.type == "cuda" and _can_fuse(network, images) else "matrices"
+
+
+def _can_fuse(network: ConvNet, images: Tensor) -> bool:
+    with_gradient = not network.training and torch.is_grad_enabled()
+    small = min(images.shape[-2:]) < 2 ** len(network.blocks)  # a map of one pixel would not be pooled
+    return find_spec("triton") is not None and not (
+        images.dtype == torch.float64 or with_gradient or small
+    )  # fmt: skip
 
 
 def _one_by_one(network: Network, weights: State, statistics: State, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,6 +121,34 @@ def _convnet(
         )
         maps = activate(halve(maps))  # the largest of four is the same, and a quarter is left to activate
     z = maps.mean(dim=(2, 3)).unflatten(1, (tasks, -1)).transpose(0, 1)
+    return z, z @ weights["head.weight"].mT + weights["head.bias"][:, None]
+
+
+def _fused(network: ConvNet, weights: State, statistics: State, images: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by :mod:`refilled.fewshot.fused`, in autocast's type where there is an autocast."""
+    from refilled.fewshot.fused import TrainedBlock, known_block  # needs Triton
+
+    kind = images.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else images.dtype
+    prepared = network.prepare(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+    maps = prepared.permute(0, 1, 3, 4, 2).to(dtype).contiguous()
+    for number, block in enumerate(network.blocks):
+        assert isinstance(block, nn.Sequential)
+        normalise = block[1]
+        assert isinstance(normalise, nn.BatchNorm2d)
+        layer, norm = f"blocks.{number}.0", f"blocks.{number}.1"
+        names = (f"{layer}.weight", f"{layer}.bias", f"{norm}.weight", f"{norm}.bias")
+        own = [weights[name] for name in names]
+        running = [statistics[f"{norm}.running_{name}"] for name in ("mean", "var")]
+        if not network.training:
+            maps = known_block(maps, *own, *running, normalise.eps)
+            continue
+        count = maps[0, ..., 0].numel()
+        maps, mean, variance = TrainedBlock.apply(maps, *own, normalise.eps)
+        with torch.no_grad():
+            for known, seen in zip(running, (mean, variance * count / (count - 1))):
+                known.lerp_(seen.to(known.dtype), normalise.momentum or 0.0)
+    z = maps.to(weights["head.weight"].dtype).mean(dim=(2, 3))
     return z, z @ weights["head.weight"].mT + weights["head.bias"][:, None]
 
 

@@ -23,7 +23,7 @@ class TaskTraining:
 
     steps: int = 100
     """Steps of all stages together."""
-    per_class: int = 10
+    per_class: int = 5
     """Images of each class in a step: fewer than the shots are a part of them, more show several views."""
     lr: float = 0.01
     """Learning rate of the backbone, at the start of each stage; it falls to 0 along a cosine."""
