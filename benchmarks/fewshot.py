@@ -1,6 +1,6 @@
 """Few-shot trainings of ReFilled per second: many students at once beside one after the other.
 
-    python benchmarks/fewshot.py --device auto --tasks 64 --at-once 64
+    python benchmarks/fewshot.py --device auto --tasks 512 --at-once 256
 
 A training is one task from its start to the predicted classes of its queries: 5 ways, 5 shots, 15 queries,
 a ConvNet-4 of 64-pixel images, ``--steps`` steps over both stages. The teacher's answers are known before,

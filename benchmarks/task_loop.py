@@ -86,4 +86,6 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
 def predict_one(method: RefilledTasks, student: Network, task: Tasks) -> Tensor:
     """Predicted classes [ways * queries] of one task."""
     images = method.views.plain(task.queries[0]).to(student._mean.dtype)
-    return student(images)[1].argmax(dim=1)
+    dtype = autocast_dtype(method.training.precision, images.device)
+    with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+        return student(images)[1].argmax(dim=1)

@@ -76,6 +76,10 @@ def test_settings_are_those_that_do_something():
         settings_of("protonet", shots=3)
     with pytest.raises(UserError, match="steps must be at least 1"):
         settings_of("refilled", steps=0)
+    for name in ("maml", "protonet", "feat", "neg-cosine"):
+        assert settings_of(name).precision == "auto"
+        with pytest.raises(UserError, match="unknown value of precision 'half'"):
+            settings_of(name, precision="half")
     with pytest.raises(UserError, match="steps of two stages must be at least 2, not 1"):
         settings_of("refilled", steps=1)
 

@@ -7,11 +7,15 @@ import torch
 from torch.nn import functional as F
 
 from refilled import fewshot
+from refilled.data import Batches
+from refilled.data.augment import augment
+from refilled.data.randomness import mixed_seed, seeded_generator
 from refilled.errors import UserError
 from refilled.fewshot import Episodes, FineTuneTasks, OnEmbeddings, TaskTraining, Views, embed_pool, run_tasks
 from refilled.fewshot.batched import one_student
 from refilled.fewshot.feat import SetToSet, feat_loss
 from refilled.fewshot.maml import meta_gradient
+from refilled.fewshot.meta import _OF_META_VIEWS
 from refilled.fewshot.neg_cosine import margin_loss
 from refilled.fewshot.protonet import prototype_loss
 from refilled.fewshot.training import draw_steps
@@ -20,6 +24,12 @@ from .world import make_pool, small_network
 
 SEEN = make_pool(seed=5)
 SHORT = fewshot.MetaTraining(episodes=15, ways=4, shots=2, queries=4, lr=0.02, augment="crop-flip")
+
+
+def close(one, other, rtol=1e-4, atol=1e-5):
+    """Whether two modules have the same weights and statistics, but for rounding."""
+    left, right = one.state_dict(), other.state_dict()
+    return all(torch.allclose(left[name], right[name], rtol=rtol, atol=atol) for name in left)
 
 
 def judge(method, pool, shots=3, ways=4, tasks=8):
@@ -84,6 +94,42 @@ def test_meta_training_depends_on_its_seed_alone():
         adapted.append(fewshot.train_feat(network, SEEN, SHORT))
     for one, other in (networks, adapted):
         assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values()))
+
+
+@pytest.mark.parametrize("augmentation", ["crop-flip", "resized-crop-flip"])
+def test_meta_training_is_plain_training(augmentation):
+    settings = fewshot.MetaTraining(
+        episodes=5, ways=4, shots=2, queries=4, lr=0.02, fresh_lr=0.05, augment=augmentation, seed=3
+    )
+    network, alone = small_network(), small_network()
+    adapt = fewshot.train_feat(network, SEEN, settings, temperature=8.0)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(mixed_seed(settings.seed))
+        beside = SetToSet(alone.dim)
+    groups = [{"params": alone.train().backbone_parameters(), "lr": 0.02}]
+    groups.append({"params": list(beside.parameters()), "lr": 0.05})
+    optimiser = torch.optim.SGD(groups, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 5)
+    episodes = Episodes(SEEN.labels, 2, ways=4, queries=4, seed=3)
+    torch.manual_seed(mixed_seed(settings.seed, _OF_META_VIEWS))
+    for number in range(5):
+        rows = episodes.draw(number, 1).rows[0]
+        generator = seeded_generator(settings.seed, _OF_META_VIEWS, number)
+        z = alone.embed(augment(SEEN.images[rows.flatten()], augmentation, generator)).view(4, 6, -1)
+        optimiser.zero_grad()
+        feat_loss(beside, 8.0)(z[:, :2], z[:, 2:]).backward()
+        optimiser.step()
+        falling.step()
+    assert close(network, alone)
+    assert close(adapt, beside)
+
+
+def test_meta_training_without_momentum(pool):
+    settings = fewshot.MetaTraining(episodes=2, ways=4, shots=2, queries=4, momentum=0.0)
+    network = small_network()
+    fewshot.train_protonet(network, SEEN, settings)
+    assert not close(network, small_network())
 
 
 def test_seen_classes_that_are_too_few_are_refused():
@@ -181,17 +227,41 @@ def test_neg_cosine_learns(pool):
     assert judge(method, pool).mean > 0.5
 
 
-@pytest.mark.parametrize("way", ["loop", "grouped", "vmap"])
-def test_meta_gradient_is_of_first_order(way):
-    network = small_network(classes=4).double()
-    settings = fewshot.MamlTraining(inner_steps=3, inner_lr=0.05)
-    tasks = Episodes(SEEN.labels, 2, ways=4, queries=3).draw(0, 3)
-    found = meta_gradient(network, SEEN, tasks, settings, way)
-    total = dict.fromkeys(found, 0.0)
-    for place in range(3):
+def test_neg_cosine_is_plain_training():
+    settings = fewshot.NegCosineTraining(epochs=2, batch_size=28, lr=0.05, seed=3)
+    network, alone, told = small_network(classes=7), small_network(classes=7), []
+    fewshot.train_neg_cosine(network, SEEN, settings, lambda *state: told.append(state))
+    assert told == [(1, 2), (2, 2)]
+    assert not network.training
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+    batches = Batches(SEEN.images, SEEN.labels, 28, "crop-flip", 3)
+    optimiser = torch.optim.SGD(
+        [*alone.train().backbone_parameters(), alone.head.weight],
+        lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True,
+    )  # fmt: skip
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 2 * len(batches))
+    for batch in [*batches.epoch(0), *batches.epoch(1)]:
+        optimiser.zero_grad()
+        margin_loss(alone.embed(batch.images), alone.head.weight, batch.labels, -0.02, 30.0).backward()
+        optimiser.step()
+        falling.step()
+    assert close(network, alone)
+
+
+def test_neg_cosine_leaves_the_random_numbers():
+    network, before = small_network(classes=7), torch.get_rng_state()
+    fewshot.train_neg_cosine(network, SEEN, fewshot.NegCosineTraining(epochs=1, batch_size=28))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def first_order(network, tasks, steps, lr):
+    """The mean of the queries' gradients at weights adapted to each task, one task after the other."""
+    total = {name: 0.0 for name, _ in network.named_parameters()}
+    for place in range(len(tasks)):
         alone = copy.deepcopy(network).train()
-        optimiser = torch.optim.SGD(alone.parameters(), lr=0.05)
-        for _ in range(3):
+        optimiser = torch.optim.SGD(alone.parameters(), lr=lr)
+        for _ in range(steps):
             optimiser.zero_grad()
             images = SEEN.images[tasks.support[place]].double() / 255
             F.cross_entropy(alone(images)[1], tasks.support_labels).backward()
@@ -199,9 +269,39 @@ def test_meta_gradient_is_of_first_order(way):
         optimiser.zero_grad()
         images = SEEN.images[tasks.queries[place]].double() / 255
         F.cross_entropy(alone(images)[1], tasks.query_labels).backward()
-        total = {name: total[name] + alone.get_parameter(name).grad / 3 for name in total}
-    for name, gradient in total.items():
+        total = {name: total[name] + alone.get_parameter(name).grad / len(tasks) for name in total}
+    return total
+
+
+@pytest.mark.parametrize("way", ["loop", "grouped", "vmap"])
+def test_meta_gradient_is_of_first_order(way):
+    network = small_network(classes=4).double()
+    settings = fewshot.MamlTraining(inner_steps=3, inner_lr=0.05)
+    tasks = Episodes(SEEN.labels, 2, ways=4, queries=3).draw(0, 3)
+    found = meta_gradient(network, SEEN, tasks, settings, way)
+    for name, gradient in first_order(network, tasks, 3, 0.05).items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-6)  # images are float32
+
+
+def test_maml_is_plain_training():
+    settings = fewshot.MamlTraining(
+        iterations=3, tasks=2, shots=2, queries=3, lr=0.01, inner_lr=0.05, inner_steps=2, seed=3
+    )
+    network, alone = (small_network(classes=4).double() for _ in range(2))
+    fewshot.train_maml(network, SEEN, settings)
+    optimiser = torch.optim.Adam(alone.parameters(), lr=0.01)
+    episodes = Episodes(SEEN.labels, 2, ways=4, queries=3, seed=3)
+    for number in range(3):
+        for name, gradient in first_order(alone, episodes.draw(2 * number, 2), 2, 0.05).items():
+            alone.get_parameter(name).grad = gradient
+        optimiser.step()
+    # The gradient of a bias before a normalisation is zero, but for rounding, and Adam magnifies that.
+    left, right = (
+        {name: value for name, value in each.state_dict().items() if not name.endswith(".0.bias")}
+        for each in (network, alone)
+    )
+    for name, value in left.items():
+        torch.testing.assert_close(value, right[name], rtol=1e-3, atol=1e-4)
 
 
 def test_maml_learns(pool):
@@ -210,6 +310,26 @@ def test_maml_learns(pool):
     fewshot.train_maml(network, SEEN, settings)
     assert judge(fewshot.MamlTasks(network, pool, settings), pool).mean > 0.5
     assert judge(fewshot.MamlTasks(network, pool, settings, transductive=True), pool).mean > 0.5
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_are_float32_in_any_precision(pool, precision):
+    exact, network = small_network(classes=7), small_network(classes=7)
+    short = {"ways": 4, "shots": 2, "queries": 4, "episodes": 3}
+    settings = fewshot.MetaTraining(**short, precision=precision)
+    fewshot.train_protonet(exact, SEEN, fewshot.MetaTraining(**short), temperature=4.0)
+    fewshot.train_protonet(network, SEEN, settings, temperature=4.0)
+    assert close(exact, network) == (precision == "float32")
+    assert close(exact, network, atol=0.05), "bfloat16 is another rounding, no other training"
+    fewshot.train_neg_cosine(network, SEEN, fewshot.NegCosineTraining(epochs=1, precision=precision))
+    network = one_student(network, 4, 0)
+    settings = fewshot.MamlTraining(iterations=2, shots=2, queries=3, precision=precision)
+    fewshot.train_maml(network, SEEN, settings)
+    assert all(value.dtype == torch.float32 for value in network.parameters())
+    assert all(bool(value.isfinite().all()) for value in network.parameters())
+    for transductive in (False, True):
+        method = fewshot.MamlTasks(network, pool, settings, transductive=transductive)
+        assert 0 <= judge(method, pool, tasks=2).mean <= 1
 
 
 def test_maml_queries_do_not_know_of_each_other(pool):

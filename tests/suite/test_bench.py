@@ -3,10 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from refilled.errors import UserError
-from refilled.suite import TABLES, Bench, Ledger, OverSeeds, Places, cells_of, get_table, render
+from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
-
-TASK_TABLES = {"miniimagenet-fewshot"}
 
 
 def bench(tmp_path, said=None) -> Bench:
@@ -20,7 +18,7 @@ def test_every_table_runs_tiny(tmp_path, name):
     table = get_table(name)
     axes = dict(table.axes)
     first = {axis: (str(values[0]),) for axis, values in axes.items() if axis not in (table.row, "data")}
-    judge = table.judge(tiny=True) if name in TASK_TABLES else table.judge(seeds=1)
+    judge = table.judge(tiny=True) if table.judged is OverTasks else table.judge(seeds=1)
     cells = cells_of(table, first, judge, tiny=True)
     runner = bench(tmp_path)
     runner.run(cells)

@@ -1,12 +1,18 @@
 """The table of few-shot tasks: what its cells are, and what is published."""
 
+from pathlib import Path
+
 import pytest
+import torch
 
 from refilled.errors import UserError
 from refilled.fewshot import METHODS, settings_of
-from refilled.suite import cells_of, fewshot, get_table
+from refilled.suite import Ledger, cells_of, fewshot, get_table
+from refilled.suite.fewshot_choices import best_of
+from refilled.suite.fewshot_settings import CANDIDATES, CHOSEN, SCHEDULES
 
-TABLE = get_table("miniimagenet-fewshot")
+TABLE, CHOICES = get_table("miniimagenet-fewshot"), get_table("fewshot-choices")
+TRIAL = 200  # tasks that choices were made on
 
 
 def test_every_cell_exists():
@@ -42,21 +48,53 @@ def test_gains_are_over_the_same_student_with_as_many_steps(monkeypatch):
     assert TABLE.alone(point).key == TABLE.cell(point | {"method": "fine-tune"}).key
     assert TABLE.alone(point | {"method": "refilled-scratch"}).method == "student"
     assert TABLE.alone(point | {"method": "fine-tune"}) is None
-    monkeypatch.setitem(fewshot.CHOSEN, ("refilled", "resnet-12", 5), {"steps": 40, "lr": 0.1})
-    monkeypatch.setitem(fewshot.CHOSEN, ("fine-tune", None, 5), {"steps": 20, "lr": 0.02})
-    assert dict(TABLE.cell(point).settings) == {"steps": 40, "lr": 0.1}
-    assert dict(TABLE.alone(point).settings) == {"steps": 40, "lr": 0.02}
-    assert dict(TABLE.cell(point | {"teacher": "convnet-4"}).settings) == {}
+    monkeypatch.setitem(SCHEDULES, "refilled", {"steps": 40})
+    monkeypatch.setitem(CHOSEN, ("refilled", "resnet-12", 5), "imitation, lr 0.016")
+    monkeypatch.setitem(CHOSEN, ("fine-tune", None, 5), "lr 0.004")
+    for shots in (5, 10, 30):
+        there = point | {"shots": shots}
+        assert (
+            dict(TABLE.cell(there).settings).items() >= {"steps": 40, "lr": 0.016, "imitation": 5.0}.items()
+        )
+        assert dict(TABLE.alone(there).settings) == {"steps": 40, "lr": 0.004}
+    monkeypatch.delitem(CHOSEN, ("refilled", "resnet-12", 1), raising=False)
+    assert dict(TABLE.cell(point | {"shots": 1}).settings) == {"steps": 40}
     cells = cells_of(
         TABLE, {"method": ("refilled",), "teacher": ("resnet-12",), "shots": (5,)}, TABLE.judge()
     )
     assert [cell.method for cell in cells] == ["refilled", "fine-tune"]
 
 
-def test_chosen_settings_are_settings():
-    for (method, teacher, shots), settings in fewshot.CHOSEN.items():
-        settings_of(method, **settings)
-        assert fewshot.cell(method, teacher or "convnet-4", shots).resolved().items() >= settings.items()
+def test_candidates_are_settings_and_differ():
+    for method, candidates in CANDIDATES.items():
+        made = [settings_of(method, **SCHEDULES.get(method, {}), **own) for own in candidates.values()]
+        assert len(set(made)) == len(candidates)
+
+
+def test_candidates_are_judged_on_validation_tasks():
+    points = list(CHOICES.points())
+    assert {(p["method"], p["candidate"]) for p in points} == {
+        (method, name) for method, own in CANDIDATES.items() for name in own
+    }
+    assert {CHOICES.cell(point).classes for point in points} == {"64:80"}
+
+
+def test_what_was_chosen_is_the_best_in_the_ledger():
+    ledger = Ledger(Path(__file__).parents[2] / "results" / "ledger.jsonl")
+    assert best_of(ledger, TRIAL) == CHOSEN
+
+
+def test_the_best_needs_all_candidates(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    cells = {
+        name: CHOICES.cell({"teacher": "resnet-12", "method": "lr", "candidate": name, "shots": 5})
+        for name in CANDIDATES["lr"]
+    }
+    for accuracy, cell in zip((40, 60, 50), cells.values()):
+        assert best_of(ledger, 2) == {}
+        ledger.append(cell, cell.part(0, [accuracy, accuracy], 1.0, 2.0), torch.device("cpu"))
+    assert best_of(ledger, 2) == {("lr", None, 5): "penalty 10"}
+    assert best_of(ledger, 3) == {}
 
 
 def test_what_it_does_not_have_is_refused():

@@ -63,7 +63,7 @@ class BenchCommand:
     tiny: bool = False
     """The same shape of experiment in seconds, on digits, with a ledger in --work."""
     together: int | None = None
-    """Train this many at the same time; none: on a GPU four trainings or 64 tasks, else one or eight."""
+    """Train this many at the same time; none: on a GPU four trainings or 256 tasks, else one or eight."""
     minutes: float | None = None
     """Begin no cell that would probably end later than this, and say how many are left; none: run all."""
     compile: bool = False

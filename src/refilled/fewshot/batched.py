@@ -17,7 +17,9 @@ from refilled.data.randomness import mixed_seed
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import State, Way, forward
 from refilled.models import Network, load
+from refilled.models.convnet import ConvNet
 from refilled.models.names import as_label_space
+from refilled.training.settings import Precision, autocast_dtype
 
 _OF_WEIGHTS = mixed_seed(0x77656967)  # apart from all other draws of a seed
 
@@ -55,9 +57,11 @@ class Students:
         return [value for name, value in self.weights.items() if name.startswith("head.")]
 
     @torch.no_grad()
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, images: Tensor, precision: Precision = "float32") -> Tensor:
         """Classes int64 [T, B], by the running statistics."""
-        return self(images, training=False)[1].argmax(dim=2)
+        dtype = autocast_dtype(precision, images.device)
+        with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+            return self(images, training=False)[1].argmax(dim=2)
 
 
 def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way: Way = "auto") -> Students:
@@ -77,9 +81,11 @@ def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way
         for name, value in fresh_linear(network, network.dim, tasks.ways, seeds).items():
             students.weights[f"head.{name}"] = value
         return students
-    networks = [one_student(network, tasks.ways, *each, scratch=True) for each in seeds]
-    weights = _stacked([dict(each.named_parameters()) for each in networks])
-    return Students(networks[0], weights, _stacked([_statistics(each) for each in networks]), way)
+    first = one_student(network, tasks.ways, *seeds[0], scratch=True)
+    students = repeated_students(first, len(tasks), way)
+    for name, value in _stacked(list(_fresh_weights(first, network, tasks.ways, seeds))).items():
+        students.weights[name] = value.to(first.device, first._mean.dtype).requires_grad_()
+    return students
 
 
 def one_student(network: Network, ways: int, *seeds: int, scratch: bool = False) -> Network:
@@ -95,6 +101,20 @@ def one_student(network: Network, ways: int, *seeds: int, scratch: bool = False)
     student.head = _fresh(network.dim, ways, *seeds).to(network.device, network._mean.dtype)
     student.classes = as_label_space(ways)
     return student
+
+
+def _fresh_weights(
+    first: Network, network: Network, ways: int, seeds: Sequence[tuple[int, ...]]
+) -> Iterator[State]:
+    """Parameters of :func:`one_student` from scratch for each of the seeds; a ConvNet is made only once."""
+    again = copy.deepcopy(first).cpu().float() if isinstance(first, ConvNet) else None
+    for each in seeds:
+        if again is None:
+            yield dict(one_student(network, ways, *each, scratch=True).named_parameters())
+            continue
+        with _seeded(*each):
+            again.refresh()
+        yield {name: value.detach().clone() for name, value in again.named_parameters()}
 
 
 def fresh_linear(network: Network, inputs: int, outputs: int, seeds: Sequence[tuple[int, ...]]) -> State:

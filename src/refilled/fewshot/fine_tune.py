@@ -48,4 +48,4 @@ class FineTuneTasks:
 
     def __call__(self, tasks: Tasks) -> Tensor:
         """Predicted classes int64 [T, ways * queries]."""
-        return self.train(tasks).predict(self.views.plain(tasks.queries))
+        return self.train(tasks).predict(self.views.plain(tasks.queries), self.training.precision)

@@ -139,15 +139,17 @@ def _fused(network: ConvNet, weights: State, statistics: State, images: Tensor) 
         layer, norm = f"blocks.{number}.0", f"blocks.{number}.1"
         names = (f"{layer}.weight", f"{layer}.bias", f"{norm}.weight", f"{norm}.bias")
         own = [weights[name] for name in names]
-        running = [statistics[f"{norm}.running_{name}"] for name in ("mean", "var")]
+        running_mean, running_var = statistics[f"{norm}.running_mean"], statistics[f"{norm}.running_var"]
         if not network.training:
-            maps = known_block(maps, *own, *running, normalise.eps)
+            maps = known_block(maps, own, running_mean, running_var, normalise.eps)
             continue
         count = maps[0, ..., 0].numel()
         maps, mean, variance = TrainedBlock.apply(maps, *own, normalise.eps)
         with torch.no_grad():
-            for known, seen in zip(running, (mean, variance * count / (count - 1))):
-                known.lerp_(seen.to(known.dtype), normalise.momentum or 0.0)
+            running_mean.lerp_(mean.to(running_mean.dtype), normalise.momentum or 0.0)
+            running_var.lerp_(
+                (variance * count / (count - 1)).to(running_var.dtype), normalise.momentum or 0.0
+            )
     z = maps.to(weights["head.weight"].dtype).mean(dim=(2, 3))
     return z, z @ weights["head.weight"].mT + weights["head.bias"][:, None]
 

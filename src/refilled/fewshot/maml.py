@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from refilled.checks import check_number
+from refilled.checks import check_choices, check_number
 from refilled.data import Progress
 from refilled.data.augment import unit_floats
 from refilled.errors import UserError
@@ -24,6 +24,9 @@ from refilled.fewshot.forward import Way
 from refilled.fewshot.training import cross_entropies
 from refilled.fewshot.views import Pool
 from refilled.models import Network
+from refilled.objectives.precision import full_precision
+from refilled.training.replay import Replayed
+from refilled.training.settings import Precision, autocast_dtype
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,25 @@ class MamlTraining:
     task_steps: int = 10
     """Steps when a task is learnt for its own sake."""
     seed: int = 0
+    precision: Precision = "auto"
+    """Of the networks; losses are always float32. auto is bfloat16 on a GPU, else float32."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name in ("iterations", "tasks"):
             check_number(name, getattr(self, name), least=1)
         for name in ("lr", "inner_lr", "inner_steps", "task_steps"):
             check_number(name, getattr(self, name), least=0)
 
 
-def adapt(students: Students, images: Tensor, labels: Tensor, steps: int, lr: float) -> None:
+def adapt(
+    students: Students,
+    images: Tensor,
+    labels: Tensor,
+    steps: int,
+    lr: float,
+    dtype: torch.dtype | None = None,
+) -> None:
     """Steps of gradient descent on each task's support, in place.
 
     Args:
@@ -59,9 +72,10 @@ def adapt(students: Students, images: Tensor, labels: Tensor, steps: int, lr: fl
         labels: int64 [B].
         steps: how many.
         lr: of plain gradient descent.
+        dtype: of the autocast, or None.
     """
     for _ in range(steps):
-        losses = cross_entropies(students(images, training=True)[1], labels)
+        losses = cross_entropies(_logits(students, images, dtype), labels)
         names, weights = zip(*students.weights.items())
         gradients = torch.autograd.grad(losses.sum(), weights)
         for name, weight, gradient in zip(names, weights, gradients):
@@ -77,6 +91,8 @@ def train_maml(
     progress: Progress | None = None,
 ) -> None:
     """Learn a network's weights, head included, as first weights for tasks; in place.
+
+    On a CUDA device an iteration is the replay of one captured graph.
 
     Args:
         network: its head has as many classes as a task.
@@ -94,12 +110,25 @@ def train_maml(
         seed=settings.seed,
         classes=seen.classes,
     )
-    optimiser = torch.optim.Adam(network.requires_grad_(True).parameters(), lr=settings.lr)
-    for number in range(settings.iterations):
-        tasks = episodes.draw(number * settings.tasks, settings.tasks)
+    on_gpu = network.device.type == "cuda"
+    optimiser = torch.optim.Adam(
+        network.requires_grad_(True).parameters(),
+        lr=settings.lr,
+        capturable=on_gpu,
+        fused=True if on_gpu else None,
+    )
+
+    def step(rows: Tensor) -> None:
+        """Learn from tasks with rows [tasks, ways, shots + queries]; their numbers play no part."""
+        tasks = Tasks(rows, settings.shots, settings.seed, range(len(rows)))
         for name, gradient in meta_gradient(network, seen, tasks, settings, way).items():
-            network.get_parameter(name).grad = gradient
+            parameter = network.get_parameter(name)
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)  # a fused Adam wants equal strides
         optimiser.step()
+
+    replayed = Replayed(step, [network], optimiser)
+    for number in range(settings.iterations):
+        replayed(episodes.draw(number * settings.tasks, settings.tasks).rows)
         if progress is not None:
             progress(number + 1, settings.iterations)
     network.eval().requires_grad_(False)
@@ -109,10 +138,11 @@ def meta_gradient(
     network: Network, pool: Pool, tasks: Tasks, settings: MamlTraining, way: Way = "auto"
 ) -> dict[str, Tensor]:
     """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names."""
+    dtype = autocast_dtype(settings.precision, network.device)
     students = repeated_students(network, len(tasks), way)
     support = _images(pool, tasks.support)
-    adapt(students, support, tasks.support_labels, settings.inner_steps, settings.inner_lr)
-    losses = cross_entropies(students(_images(pool, tasks.queries), training=True)[1], tasks.query_labels)
+    adapt(students, support, tasks.support_labels, settings.inner_steps, settings.inner_lr, dtype)
+    losses = cross_entropies(_logits(students, _images(pool, tasks.queries), dtype), tasks.query_labels)
     gradients = torch.autograd.grad(losses.sum(), list(students.weights.values()))
     return {name: gradient.mean(dim=0) for name, gradient in zip(students.weights, gradients)}
 
@@ -148,15 +178,26 @@ class MamlTasks:
         if tasks.ways != len(self.network.classes):
             known = len(self.network.classes)
             raise UserError(f"this network has learnt to learn tasks of {known} ways, not of {tasks.ways}")
+        settings, dtype = self.settings, autocast_dtype(self.settings.precision, self.network.device)
         students = repeated_students(self.network, len(tasks), self.way)
-        support = _images(self.pool, tasks.support)
-        adapt(students, support, tasks.support_labels, self.settings.task_steps, self.settings.inner_lr)
-        queries = _images(self.pool, tasks.queries)
+        support, queries = _images(self.pool, tasks.support), _images(self.pool, tasks.queries)
+        adapt(students, support, tasks.support_labels, settings.task_steps, settings.inner_lr, dtype)
         with torch.no_grad():
             if self.transductive:
-                return students(queries, training=True)[1].argmax(dim=2)
-            students(support, training=True)  # statistics of the support under the adapted weights
-            return students.predict(queries)
+                return _logits(students, queries, dtype).argmax(dim=2)
+            _logits(students, support, dtype)  # statistics of the support under the adapted weights
+            with _autocast(queries, dtype):
+                return students.predict(queries)
+
+
+def _logits(students: Students, images: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Logits [T, B, ways] of images [T, B, C, side, side] in training mode, float32 or float64."""
+    with _autocast(images, dtype):
+        return full_precision(students(images, training=True)[1])
+
+
+def _autocast(images: Tensor, dtype: torch.dtype | None) -> torch.autocast:
+    return torch.autocast(images.device.type, dtype, enabled=dtype is not None)
 
 
 def _images(pool: Pool, rows: Tensor) -> Tensor:

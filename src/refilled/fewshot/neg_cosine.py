@@ -7,17 +7,22 @@ over cosines, without margin, on the frozen embeddings of its support.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from refilled.checks import check_number
-from refilled.data import Batches, Progress
+from refilled.checks import check_choices, check_number
+from refilled.data import Batch, Batches, Progress
 from refilled.fewshot.classifiers import TaskClassifier, centres
 from refilled.fewshot.training import cross_entropies
 from refilled.fewshot.views import Pool
+from refilled.methods import Stage
 from refilled.models import Network
+from refilled.objectives.precision import full_precision
+from refilled.training import Reporter, TrainSettings, train
+from refilled.training.settings import Precision
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,16 @@ class NegCosineTraining:
     """Factor of the cosines."""
     augment: str = "crop-flip"
     seed: int = 0
+    precision: Precision = "auto"
+    """Of the network; the loss is always float32. auto is bfloat16 on a GPU, else float32."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_number("epochs", self.epochs, least=1)
-        check_number("lr", self.lr, least=0)
+        check_number("batch_size", self.batch_size, least=2)
+        check_number("lr", self.lr, above=0)
+        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("weight_decay", self.weight_decay, least=0)
         check_number("scale", self.scale, above=0)
         check_number("margin", self.margin, above=-2, below=2)
 
@@ -55,8 +66,8 @@ def margin_loss(z: Tensor, weights: Tensor, labels: Tensor, margin: float, scale
         scale: factor.
     """
     cosines = F.normalize(z, dim=1) @ F.normalize(weights, dim=1).T
-    margins = margin * F.one_hot(labels, len(weights)).to(cosines.dtype)
-    return F.cross_entropy(scale * (cosines - margins), labels)
+    own = labels[:, None] == torch.arange(len(weights), device=labels.device)
+    return F.cross_entropy(scale * (cosines - margin * own), labels)
 
 
 def train_neg_cosine(
@@ -66,25 +77,35 @@ def train_neg_cosine(
     settings = settings or NegCosineTraining()
     batches = Batches(seen.images, seen.labels, settings.batch_size, settings.augment, settings.seed)
     head = network.head.weight
-    assert isinstance(head, Tensor)
-    network.train().requires_grad_(True)
-    optimiser = torch.optim.SGD(
-        [*network.backbone_parameters(), head],
-        lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True,
+    assert isinstance(head, nn.Parameter)
+    network.requires_grad_(True)
+
+    def loss(batch: Batch) -> dict[str, Tensor]:
+        z = network.embed(batch.images)
+        with torch.autocast(z.device.type, enabled=False):  # bfloat16 tells few cosines apart
+            value = margin_loss(full_precision(z), head, batch.labels, settings.margin, settings.scale)
+        return {"cosine_softmax": value}
+
+    stage = Stage("neg-cosine", settings.epochs, [*network.backbone_parameters(), head], loss)
+    how = TrainSettings(
+        epochs=settings.epochs, batch_size=settings.batch_size, lr=settings.lr, momentum=settings.momentum,
+        weight_decay=settings.weight_decay, seed=settings.seed, precision=settings.precision,
     )  # fmt: skip
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.epochs * len(batches))
-    for epoch in range(settings.epochs):
-        for batch in batches.epoch(epoch):
-            loss = margin_loss(
-                network.embed(batch.images), head, batch.labels, settings.margin, settings.scale
-            )
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            falling.step()
-        if progress is not None:
-            progress(epoch + 1, settings.epochs)
-    network.eval().requires_grad_(False)
+    reporter = None if progress is None else _Epochs(progress, settings.epochs)
+    with torch.random.fork_rng(devices=[network.device] if network.device.type == "cuda" else []):
+        train([stage], network, batches, how, reporter=reporter)
+    network.requires_grad_(False)
+
+
+class _Epochs(Reporter):
+    """Tells of epochs alone."""
+
+    def __init__(self, progress: Progress, epochs: int):
+        self.progress, self.epochs = progress, epochs
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """So many are done."""
+        self.progress(record["epoch"], self.epochs)
 
 
 def cosine_softmax(steps: int = 100, lr: float = 0.01, scale: float = 30.0) -> TaskClassifier:

@@ -13,7 +13,7 @@ from refilled.fewshot.episodes import Episodes, Tasks
 
 TaskMethod = Callable[[Tasks], Tensor]
 """Learns T tasks from their support and predicts classes int64 [T, ways * queries] of their queries."""
-AT_ONCE_ON_A_GPU, AT_ONCE_ON_A_CPU = 64, 8
+AT_ONCE_ON_A_GPU, AT_ONCE_ON_A_CPU = 256, 8
 """Tasks that a method is given together. Networks of many tasks fill a GPU; a CPU gains nothing."""
 
 

@@ -40,6 +40,13 @@ class ConvNet(Network):
         self.head = nn.Linear(self.dim, len(classes))
         initialise(self)
 
+    def refresh(self) -> None:
+        """Fresh weights: those that a new network would have, by the same random numbers."""
+        for module in self.modules():  # in the order in which they were made
+            if isinstance(module, (nn.Conv2d, nn.BatchNorm2d, nn.Linear)):
+                module.reset_parameters()
+        initialise(self)
+
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """One map [B, 64, H, W] per block, pooled; for images of 84 pixels of sides 42, 21, 10, 5."""
         return after_each(self.blocks, prepared)

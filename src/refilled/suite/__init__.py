@@ -1,7 +1,7 @@
 """The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
 
 from refilled.errors import unknown
-from refilled.suite import cifar100, cub, fewshot, incremental, recipes, sweeps
+from refilled.suite import cifar100, cub, fewshot, fewshot_choices, incremental, recipes, sweeps
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.judging import SEEDS, OverSeeds, OverTasks
@@ -20,6 +20,7 @@ _ALL = (
     *sweeps.TABLES,
     incremental.CUB_INCREMENTAL,
     fewshot.FEW_SHOT,
+    fewshot_choices.FEW_SHOT_CHOICES,
     recipes.TABLE,
 )
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

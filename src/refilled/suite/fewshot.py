@@ -2,12 +2,8 @@
 
     refilled bench miniimagenet-fewshot --shots 1 5 10 30
 
-Networks are trained on the 64 seen classes; tasks are of the 20 test classes. How settings are chosen:
-
-1. ``refilled bench miniimagenet-fewshot --method refilled --shots 5 --tune 40`` searches on tasks of the 16
-   validation classes and writes results/tuned/miniimagenet-fewshot-TEACHER-METHOD-SHOTS.json.
-2. Its ``settings`` are put into ``CHOSEN`` below. The table uses those and no others, so that what it runs is
-   here to be read; what has no entry has the defaults of the method and of ``SCHEDULES``.
+Networks are trained on the 64 seen classes; tasks are of the 20 test classes. What methods are tried with,
+and which of it was chosen on tasks of the 16 validation classes, is in ``fewshot_settings``.
 """
 
 from typing import Any
@@ -16,6 +12,7 @@ from refilled.errors import UserError
 from refilled.fewshot import METHODS, get_method
 from refilled.suite import published
 from refilled.suite.cell import TeacherCell, pairs
+from refilled.suite.fewshot_settings import chosen_settings
 from refilled.suite.judging import OverTasks
 from refilled.suite.published import SHOTS, lookup
 from refilled.suite.table import Point, Table
@@ -26,18 +23,10 @@ IMAGE_SIZE = 64
 SEEN, VALIDATION, UNSEEN = "0:64", "64:80", "80:100"
 """Classes of miniImageNet's train, val and test files."""
 STUDENT = "convnet-4"
-EPOCHS = {STUDENT: 100, "resnet-12": 60}
+EPOCHS = {STUDENT: 100, "resnet-12": 40}
 """Of the networks on the seen classes; an image costs a ResNet-12 37 times as many operations."""
 TEACHERS = tuple(EPOCHS)
 
-_META = {"episodes": 2_000}
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "protonet": _META, "feat": _META, "maml": {"iterations": 2_000}
-}  # fmt: skip
-"""Much shorter than their papers', to fit into minutes: ProtoNet and FEAT start from a trained network, MAML
-has a thirtieth of its 60,000 iterations. The table says so."""
-CHOSEN: dict[tuple[str, str | None, int], dict[str, Any]] = {}
-"""Settings by (method, its teacher or None, shots), as found on validation tasks."""
 ALONE = {"refilled": "fine-tune", "refilled-scratch": "student"}
 """The same student without a teacher."""
 
@@ -50,9 +39,20 @@ def seen_network(network: str) -> TeacherCell:
     return TeacherCell(network, "miniimagenet", SEEN, settings=settings)
 
 
+def asked_teacher(method: str, teacher: str) -> str | None:
+    """The teacher, where the method asks any."""
+    return teacher if get_method(method).asks_teacher else None
+
+
 def cell(method: str, teacher: str, shots: int) -> TaskCell:
-    """A method for a number of shots; one that asks no teacher is the same cell for all of them."""
-    asked = teacher if get_method(method).asks_teacher else None
+    """A method for a number of shots, with its chosen settings."""
+    chosen = chosen_settings(method, asked_teacher(method, teacher), shots)
+    return cell_with(method, teacher, shots, chosen)
+
+
+def cell_with(method: str, teacher: str, shots: int, settings: dict[str, Any]) -> TaskCell:
+    """The same with other settings; a method that asks no teacher is the same cell for all of them."""
+    asked = asked_teacher(method, teacher)
     return TaskCell(
         data="miniimagenet",
         classes=UNSEEN,
@@ -61,7 +61,7 @@ def cell(method: str, teacher: str, shots: int) -> TaskCell:
         method=method,
         teacher=seen_network(asked) if asked else None,
         shots=shots,
-        settings=pairs(**(SCHEDULES.get(method, {}) | CHOSEN.get((method, asked, shots), {}))),
+        settings=pairs(**settings),
     )
 
 
@@ -74,8 +74,8 @@ def alone(method: str, teacher: str, shots: int) -> TaskCell | None:
 
 
 def _published(point: Point) -> float | None:
-    asks = get_method(point["method"]).asks_teacher
-    row = f"{point['method']} {point['teacher']}" if asks else point["method"]
+    asked = asked_teacher(point["method"], point["teacher"])
+    row = f"{point['method']} {asked}" if asked else point["method"]
     return lookup(published.FEW_SHOT, row, SHOTS, point["shots"])
 
 
@@ -93,7 +93,8 @@ FEW_SHOT = Table(
         "Only `refilled` and `refilled-scratch` ask the teacher; the other rows are the same for both. "
         "`refilled` and `fine-tune` start from the ConvNet-4 of the seen classes, `refilled-scratch` and "
         "`student` from fresh weights. Classifiers on embeddings use that ConvNet-4; ProtoNet and FEAT start "
-        "from it (2,000 episodes), MAML (first order, queries not seen together, 2,000 iterations instead of "
-        "its paper's 60,000) and Neg-Cosine train their own."
+        "from it (5,000 episodes), MAML (first order, queries not seen together, 5,000 iterations instead of "
+        "its paper's 60,000) and Neg-Cosine train their own. Settings were chosen on validation tasks, see "
+        "[fewshot-choices](fewshot-choices.md)."
     ),
 )

@@ -141,7 +141,7 @@ class OverTasks:
     def legend(self, what: str) -> str:
         """Of the numbers."""
         return (
-            f"{what}, the queries of {self.tasks:,} tasks, in percent; mean ± half the width of its 95 % "
+            f"Accuracy on the queries of {self.tasks:,} tasks, in percent; mean ± half the width of its 95 % "
             "confidence interval, [n] where only n tasks are there; beside it the published number. All "
             "methods have the same tasks. The interval is of the draw of tasks alone: of each network that "
             "was trained on the seen classes there is one."

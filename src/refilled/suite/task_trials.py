@@ -11,6 +11,7 @@ from refilled.suite.judging import OverTasks
 from refilled.suite.run import Bench
 from refilled.suite.search import Range, space_around
 from refilled.suite.task_cell import TaskCell
+from refilled.training import LossIsNotFinite
 
 AROUND: dict[str, tuple[float, float]] = {
     **training_trials.AROUND,
@@ -58,7 +59,10 @@ class TaskTrials:
     def value(self, settings: dict[str, float]) -> dict[str, Any]:
         """Mean over the tasks."""
         tried = self.cell.with_settings(**settings)
-        parts = [part for part in self.bench.tasks.run(tried) if part is not None]
+        try:
+            parts = [part for part in self.bench.tasks.run(tried) if part is not None]
+        except LossIsNotFinite as problem:  # of a network of the seen classes
+            return {"value": 0.0, "problem": str(problem)}
         record = tried.merged(parts)
         assert record is not None, "a run ends with what it measured"
         return {"value": record[self.measure], "half_interval": record["half_interval"]}

@@ -7,7 +7,6 @@ on the device, so that a replay needs nothing from the host.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -15,28 +14,8 @@ from torch import Tensor, nn
 from refilled.data import Batches, Plan
 from refilled.data.source import Resident
 from refilled.training.epochs import Answers, PlainEpochs, Schedule, Snapshot, seed_step, start_momenta
+from refilled.training.replay import replay, stream_to_capture_on, warm_up
 from refilled.training.step import PlainStep
-
-_last_random: torch.cuda.Event | None = None
-"""End of the last replay that drew random numbers. All graphs read the one generator's state from one place
-on the device, so that those that draw must not overlap."""
-_WARM_UP_STEPS = 3  # libraries choose their kernels and allocate their workspaces here, not in the graph
-
-
-@cache
-def _aside() -> torch.cuda.Stream:
-    return torch.cuda.Stream()
-
-
-def _stream_to_capture_on() -> torch.cuda.Stream:
-    """The current stream, or one aside where that is the default one, on which nothing can be captured.
-
-    Libraries keep a workspace for each stream, and a graph goes on using that of the stream it was captured
-    on. Trainings that take turns have streams of their own; captured on one and the same, their graphs would
-    write into one workspace at the same time.
-    """
-    current = torch.cuda.current_stream()
-    return _aside() if current == torch.cuda.default_stream() else current
 
 
 class CapturedEpochs:
@@ -69,10 +48,11 @@ class CapturedEpochs:
         start_momenta(step)
         snapshot = Snapshot(step, modules)
         try:
-            self._warm_up()
+            self._random = warm_up(lambda: self._one(0 * self._number))
+            step.optimizer.zero_grad(set_to_none=True)
             self._losses = torch.zeros(steps, len(step.terms), device=device)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=_stream_to_capture_on()):
+            with torch.cuda.graph(self._graph, stream=stream_to_capture_on()):
                 self._step()
         finally:
             snapshot.restore()
@@ -89,30 +69,8 @@ class CapturedEpochs:
             if self._raw is not None and stream is not None:
                 self._raw.copy_(next(stream))
             seed_step(schedule, number)
-            self._replay()
+            replay(self._graph, self._random)
             yield self._losses[number]
-
-    def _replay(self) -> None:
-        global _last_random
-        if not self._random:
-            self._graph.replay()
-            return
-        if _last_random is not None:
-            torch.cuda.current_stream().wait_event(_last_random)
-        self._graph.replay()
-        _last_random = torch.cuda.current_stream().record_event()
-
-    def _warm_up(self) -> None:
-        before = torch.cuda.get_rng_state()
-        side = _stream_to_capture_on()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP_STEPS):
-                self._one(0 * self._number)
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        self._random = not torch.equal(before, torch.cuda.get_rng_state())
-        self.step.optimizer.zero_grad(set_to_none=True)
 
     def _step(self) -> None:
         self._losses.index_copy_(0, self._number, self._one(self._number)[None])

@@ -1,6 +1,7 @@
 """Which way of running epochs a device and a model allow; each falls back by itself and says why."""
 
 import warnings
+from contextlib import ExitStack
 
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from refilled.models import Network
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
 from refilled.training.compiled import CompiledLoss
+from refilled.training.depthwise import quick_depthwise
 from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
@@ -49,7 +51,11 @@ def make_epochs(
         _compile(step, student, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
     if batches.device.type == "cuda":
         try:
-            return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
+            with ExitStack() as quick:  # what is captured stays quick; compiled code is as it is
+                for module in [] if settings.compile else [*modules, stage.asks]:
+                    if module is not None:
+                        quick.enter_context(quick_depthwise(module))
+                return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
         except Exception as problem:  # whatever a model does that a graph cannot hold
             if isinstance(problem, torch.cuda.OutOfMemoryError):
                 raise
