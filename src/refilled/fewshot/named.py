@@ -38,8 +38,9 @@ class World:
     """Trained on the seen classes: the baselines' embedding; students and meta-training start from it."""
     teacher: Network
     """Whom ReFilled asks; may be the network itself."""
-    seen: Pool | None = None
-    """Images of the seen classes, for SimpleShot's mean and for methods that train on them."""
+    seen: Pool | Callable[[], Pool] | None = None
+    """Images of the seen classes, or how to get them, for SimpleShot's mean and for methods that train on
+    them."""
     augment: str = "crop-flip"
     view_count: int = 10
     """Views of an image beside itself."""
@@ -76,7 +77,12 @@ class World:
         """Images of the seen classes, or an error that says who needs them."""
         if self.seen is None:
             raise UserError(f"{name} needs images of the seen classes")
-        return self.seen
+        return self._seen
+
+    @cached_property
+    def _seen(self) -> Pool:
+        assert self.seen is not None, "asked only where there are any"
+        return self.seen if isinstance(self.seen, Pool) else self.seen()
 
 
 @dataclass(frozen=True)

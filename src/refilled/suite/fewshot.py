@@ -23,7 +23,7 @@ IMAGE_SIZE = 64
 SEEN, VALIDATION, UNSEEN = "0:64", "64:80", "80:100"
 """Classes of miniImageNet's train, val and test files."""
 STUDENT = "convnet-4"
-EPOCHS = {STUDENT: 100, "resnet-12": 40}
+EPOCHS = {STUDENT: 100, "resnet-12": 30}
 """Of the networks on the seen classes; an image costs a ResNet-12 37 times as many operations."""
 TEACHERS = tuple(EPOCHS)
 
@@ -93,7 +93,7 @@ FEW_SHOT = Table(
         "Only `refilled` and `refilled-scratch` ask the teacher; the other rows are the same for both. "
         "`refilled` and `fine-tune` start from the ConvNet-4 of the seen classes, `refilled-scratch` and "
         "`student` from fresh weights. Classifiers on embeddings use that ConvNet-4; ProtoNet and FEAT start "
-        "from it (5,000 episodes), MAML (first order, queries not seen together, 5,000 iterations instead of "
+        "from it (2,000 episodes), MAML (first order, queries not seen together, 4,000 iterations instead of "
         "its paper's 60,000) and Neg-Cosine train their own. Settings were chosen on validation tasks, see "
         "[fewshot-choices](fewshot-choices.md)."
     ),

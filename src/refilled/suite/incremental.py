@@ -27,6 +27,8 @@ from refilled.suite.table import Point, Table
 from refilled.training import Reporter
 
 CRITERIA = ("old", "new", "all", "harmonic")
+EPOCHS = 100
+"""Of a student; its teacher has those of all tables of CUB."""
 ROWS = (
     "teacher-lr",
     "fine-tune",
@@ -48,7 +50,7 @@ def cell(row: str, student: str) -> Cell | None:
         return None
     if row in _AS_THE_TEACHER and student != base.teacher.network:
         return None
-    settings: dict[str, Any] = dict(base.settings) | {"keep_teacher_classes": True}
+    settings: dict[str, Any] = dict(base.settings) | {"epochs": EPOCHS, "keep_teacher_classes": True}
     if row == "fine-tune":
         settings |= FINE_TUNING | {"keep_weight": 0.0}
     if row == "ewc":  # it starts from the teacher's weights, which 0.1 would blow away
@@ -131,7 +133,8 @@ CUB_INCREMENTAL = Table(
     measure=lambda p: f"joint_{p['criterion']}",
     alone=lambda p: cell("student", p["student"]),
     note=(
-        "Every row but the first three learns the old classes from the teacher's predictions on the new "
+        f"Students train for {EPOCHS} epochs, the fine-tuned teacher for {FINE_TUNING['epochs']}. Every "
+        "row but the first three learns the old classes from the teacher's predictions on the new "
         "images. Biases are dropped and class weights have one length. *old* and *new* are accuracies among "
         "all 200 classes of test images of either kind, *all* of both together, *harmonic* is the harmonic "
         "mean of *old* and *new*."

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,7 +73,7 @@ class TaskRuns:
                 pool=self._pool(cell.data, cell.classes, size),
                 network=network,
                 teacher=network if asked == cell.network else self._network(asked),
-                seen=self._pool(cell.network, None, size),
+                seen=partial(self._pool, cell.network, None, size),
                 augment=cell.augment,
                 view_count=cell.views,
                 seed=cell.seed,

@@ -1,7 +1,6 @@
 """Which way of running epochs a device and a model allow; each falls back by itself and says why."""
 
 import warnings
-from contextlib import ExitStack
 
 import torch
 from torch import nn
@@ -11,7 +10,6 @@ from refilled.models import Network
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
 from refilled.training.compiled import CompiledLoss
-from refilled.training.depthwise import quick_depthwise
 from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
@@ -51,11 +49,7 @@ def make_epochs(
         _compile(step, student, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
     if batches.device.type == "cuda":
         try:
-            with ExitStack() as quick:  # what is captured stays quick; compiled code is as it is
-                for module in [] if settings.compile else [*modules, stage.asks]:
-                    if module is not None:
-                        quick.enter_context(quick_depthwise(module))
-                return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
+            return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
         except Exception as problem:  # whatever a model does that a graph cannot hold
             if isinstance(problem, torch.cuda.OutOfMemoryError):
                 raise
