@@ -39,7 +39,14 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
             imitate.bias.copy_(fresh.biases[0])
     dtype = autocast_dtype(training.precision, task.rows.device)
     plan = iter(draw_steps(task, training.steps, training.per_class, method.views.count))
-    student.train()
+    if training.head == "centres":
+        student.eval()
+        with torch.no_grad():
+            z = student.embed(method.views.plain(task.support[0]).to(centres.dtype))
+            own = objectives.class_centres(z, task.support_labels, task.ways)
+            student.head.weight.copy_(10 / z.norm(dim=1).mean() * F.normalize(own, dim=1))
+            student.head.bias.zero_()
+    student.train(training.statistics == "batch")
     epochs = share(training.steps, settings.embedding_share) if settings.embedding_share else None
     for stage, steps in enumerate(epochs or (0, training.steps)):
         groups = [{"params": student.backbone_parameters(), "lr": training.lr}]

@@ -15,7 +15,7 @@ from refilled.fewshot import (
     start_students,
 )
 from refilled.fewshot.batched import one_student
-from refilled.fewshot.training import draw_steps
+from refilled.fewshot.training import draw_steps, start_tasks
 from refilled.methods.refilled_settings import RefilledSettings
 
 from .world import small_network
@@ -115,11 +115,11 @@ def test_steps_see_the_support_equally_often(pool):
     assert all(torch.equal(a.views[0], b.views[2]) for a, b in zip(alone, steps))
 
 
-def make_method(pool, dtype, way, scratch=False, steps=8, **settings):
+def make_method(pool, dtype, way, scratch=False, steps=8, how=None, **settings):
     views = Views(pool, count=2)
     teacher = small_network("convnet-1", seed=3).to(dtype)
     student = small_network(seed=4).to(dtype)
-    training = TaskTraining(steps=steps, per_class=4, lr=0.02)
+    training = TaskTraining(steps=steps, per_class=4, lr=0.02, **(how or {}))
     own = RefilledSettings(**settings)
     return RefilledTasks(ask_teacher(teacher, views), student, views, training, own, scratch=scratch, way=way)
 
@@ -141,6 +141,37 @@ def test_training_at_once_is_training_one_by_one(pool, task_loop, way, scratch, 
 def test_beyond_the_paper_too(pool, task_loop, settings):
     method = make_method(pool, torch.float64, "matrices", **settings)
     assert_one_by_one(method, make_tasks(pool), task_loop, 1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "how", [{"statistics": "known"}, {"statistics": "known", "head": "centres"}], ids=str
+)
+def test_known_statistics_and_heads_from_centres(pool, task_loop, way, how):
+    method = make_method(pool, torch.float64, way, how=how | {"statistics": "known", "head_lr": 0.01})
+    assert_one_by_one(method, make_tasks(pool), task_loop, 1e-9)
+
+
+@pytest.mark.parametrize("scratch", [False, True])
+def test_a_head_from_centres_is_the_nearest_class_mean(pool, scratch):
+    tasks, views, network = make_tasks(pool), Views(pool), small_network().double()
+    how = TaskTraining(head="centres")
+    students = start_tasks(network, tasks, views, how, scratch=scratch, way="loop")
+    predicted = students.predict(views.plain(tasks.queries).double())
+    for place, number in enumerate(tasks.numbers):
+        alone = one_student(network, tasks.ways, tasks.seed, number, scratch=scratch).eval()
+        with torch.no_grad():
+            support = alone.embed(views.plain(tasks.support[place]).double())
+            queries = alone.embed(views.plain(tasks.queries[place]).double())
+        means = torch.stack([support[tasks.support_labels == label].mean(dim=0) for label in range(4)])
+        cosines = torch.nn.functional.cosine_similarity(queries[:, None], means[None], dim=2)
+        assert torch.equal(predicted[place], cosines.argmax(dim=1))
+
+
+def test_fresh_weights_have_no_known_statistics(pool):
+    method = make_method(pool, torch.float32, "loop", scratch=True, how={"statistics": "known"})
+    with pytest.raises(UserError, match="use statistics=batch"):
+        method.train(make_tasks(pool))
 
 
 def assert_one_by_one(method, tasks, task_loop, near):

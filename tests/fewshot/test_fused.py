@@ -30,16 +30,21 @@ def exact_products():
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def reference(x, weight, bias, gamma, beta):
-    """One task after the other: maps, means and variances."""
+def reference(x, weight, bias, gamma, beta, known=None):
+    """One task after the other: maps, means and variances; or maps by known ones."""
     maps, means, variances = [], [], []
     for task in range(len(x)):
         raw = F.conv2d(x[task].permute(0, 3, 1, 2), weight[task], bias[task], padding=1)
         means.append(raw.mean(dim=(0, 2, 3)))
         variances.append(raw.var(dim=(0, 2, 3), unbiased=False))
-        normal = F.batch_norm(raw, None, None, gamma[task], beta[task], training=True, eps=EPS)
+        by = (None, None) if known is None else (known[0][task], known[1][task])
+        normal = F.batch_norm(raw, *by, gamma[task], beta[task], training=known is None, eps=EPS)
         maps.append(F.max_pool2d(normal, 2).relu().permute(0, 2, 3, 1))
     return torch.stack(maps), torch.stack(means), torch.stack(variances)
+
+
+def block(x, weight, bias, gamma, beta, mean=None, variance=None):
+    return fused.Block.apply(x, weight, bias, gamma, beta, mean, variance, EPS)
 
 
 def gradients_of(maps, given, upstream):
@@ -67,22 +72,33 @@ def inputs(channels, side, tasks=2, images=3, outputs=16, width=None):
 )
 def test_maps_and_gradients(channels, side, width):
     given = inputs(channels, side, width=width)
-    found, expected = fused.TrainedBlock.apply(*given, EPS), reference(*given)
+    found, expected = block(*given), reference(*given)
     for each, wanted in zip(found, expected):
         torch.testing.assert_close(each, wanted, atol=1e-4, rtol=1e-4)
     upstream = torch.randn_like(expected[0])
     gradients = gradients_of(found[0], given, upstream)
     for each, wanted in zip(gradients, gradients_of(expected[0], given, upstream)):
         torch.testing.assert_close(each, wanted, atol=1e-4, rtol=1e-4)
-    known = fused.known_block(given[0], given[1:], *expected[1:], EPS)
-    torch.testing.assert_close(known, expected[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(3, 9), (16, 6)])
+def test_known_statistics(channels, side):
+    given = inputs(channels, side)
+    means, variances = torch.randn(2, 16, device=DEVICE), 20 * torch.rand(2, 16, device=DEVICE) + 1
+    found = block(*given, means, variances)[0]
+    expected = reference(*given, known=(means, variances))[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    upstream = torch.randn_like(expected)
+    gradients = gradients_of(found, given, upstream)
+    for each, wanted in zip(gradients, gradients_of(expected, given, upstream)):
+        torch.testing.assert_close(each, wanted, atol=1e-3, rtol=1e-4)
 
 
 def test_many_programs_and_parts(monkeypatch):
     monkeypatch.setattr(fused, "ROWS", 16)
     monkeypatch.setattr(fused, "STEP", 16)
     given = inputs(16, 9, images=3)
-    found, expected = fused.TrainedBlock.apply(*given, EPS)[0], reference(*given)[0]
+    found, expected = block(*given)[0], reference(*given)[0]
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     upstream = torch.randn_like(expected)
     gradients = gradients_of(found, given, upstream)
@@ -97,7 +113,7 @@ def test_of_equal_pixels_the_first_has_the_gradient():
         weight.copy_((2 * weight).round())
         beta.fill_(3.0)  # and above zero
     given = (x, weight, bias, gamma, beta)
-    found, expected = fused.TrainedBlock.apply(*given, EPS)[0], reference(*given)[0]
+    found, expected = block(*given)[0], reference(*given)[0]
     upstream = torch.randn_like(expected)
     gradients = gradients_of(found, given, upstream)
     for each, wanted in zip(gradients, gradients_of(expected, given, upstream)):
@@ -108,7 +124,7 @@ def test_half_precision_is_near():
     given = inputs(64, 8, outputs=64)
     x, *others = given
     half = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply the former
-    found = fused.TrainedBlock.apply(x.to(half), *others, EPS)[0]
+    found = block(x.to(half), *others)[0]
     expected = reference(*given)[0]
     assert found.dtype == half
     assert (found.float() - expected).abs().mean() < 0.01 * expected.abs().mean()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from refilled.data.randomness import mixed_seed
 from refilled.fewshot.episodes import Tasks
@@ -21,6 +22,7 @@ from refilled.models.convnet import ConvNet
 from refilled.models.names import as_label_space
 from refilled.training.settings import Precision, autocast_dtype
 
+_CENTRE_SCALE = 10.0
 _OF_WEIGHTS = mixed_seed(0x77656967)  # apart from all other draws of a seed
 
 
@@ -86,6 +88,28 @@ def start_students(network: Network, tasks: Tasks, *, scratch: bool = False, way
     for name, value in _stacked(list(_fresh_weights(first, network, tasks.ways, seeds))).items():
         students.weights[name] = value.to(first.device, first._mean.dtype).requires_grad_()
     return students
+
+
+@torch.no_grad()
+def start_at_centres(students: Students, images: Tensor, labels: Tensor, precision: Precision) -> None:
+    """Set the heads: logits are ten cosines with the mean embeddings of the classes, for embeddings of the
+    support's mean length.
+
+    Args:
+        students: of T tasks.
+        images: support [T, B, C, side, side] from 0 to 1, seen by the running statistics.
+        labels: int64 [B].
+        precision: of the networks.
+    """
+    dtype = autocast_dtype(precision, images.device)
+    with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+        z = students(images, training=False)[0]
+    weight, bias = (students.weights[f"head.{name}"] for name in ("weight", "bias"))
+    z = z.to(weight.dtype)
+    chosen = F.one_hot(labels, weight.shape[1]).to(z.dtype)  # [B, ways]
+    length = z.norm(dim=2).mean(dim=1).clamp(min=1e-6)
+    weight.copy_(_CENTRE_SCALE / length[:, None, None] * F.normalize(chosen.T @ z, dim=2))
+    bias.zero_()
 
 
 def one_student(network: Network, ways: int, *seeds: int, scratch: bool = False) -> Network:

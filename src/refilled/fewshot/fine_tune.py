@@ -2,10 +2,17 @@
 
 from torch import Tensor
 
-from refilled.fewshot.batched import Students, start_students
+from refilled.fewshot.batched import Students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
-from refilled.fewshot.training import TaskStage, TaskStep, TaskTraining, cross_entropies, train_tasks
+from refilled.fewshot.training import (
+    TaskStage,
+    TaskStep,
+    TaskTraining,
+    cross_entropies,
+    start_tasks,
+    train_tasks,
+)
 from refilled.fewshot.views import Views
 from refilled.models import Network
 
@@ -41,7 +48,9 @@ class FineTuneTasks:
 
     def train(self, tasks: Tasks) -> Students:
         """The trained networks of the tasks."""
-        students = start_students(self.network, tasks, scratch=self.scratch, way=self.way)
+        students = start_tasks(
+            self.network, tasks, self.views, self.training, scratch=self.scratch, way=self.way
+        )
         stages = [TaskStage(self.training.steps, _loss)]
         train_tasks(students, tasks, self.views, stages, self.training)
         return students

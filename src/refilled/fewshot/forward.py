@@ -60,8 +60,8 @@ def forward(
     if way == "fused":
         if not _can_fuse(network, images):
             raise UserError(
-                "fused needs Triton, no double precision, no gradient in evaluation mode and images of at "
-                f"least {2 ** len(network.blocks)} pixels; take matrices"
+                "fused needs Triton, no double precision and images of at least "
+                f"{2 ** len(network.blocks)} pixels; take matrices"
             )
         return _fused(network, weights, statistics, images)
     return _convnet(network, weights, statistics, images, _WAYS[way])
@@ -76,11 +76,8 @@ def _fitting_way(network: Network, images: Tensor) -> Way:
 
 
 def _can_fuse(network: ConvNet, images: Tensor) -> bool:
-    with_gradient = not network.training and torch.is_grad_enabled()
     small = min(images.shape[-2:]) < 2 ** len(network.blocks)  # a map of one pixel would not be pooled
-    return find_spec("triton") is not None and not (
-        images.dtype == torch.float64 or with_gradient or small
-    )  # fmt: skip
+    return find_spec("triton") is not None and images.dtype != torch.float64 and not small
 
 
 def _one_by_one(network: Network, weights: State, statistics: State, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +123,7 @@ def _convnet(
 
 def _fused(network: ConvNet, weights: State, statistics: State, images: Tensor) -> tuple[Tensor, Tensor]:
     """The same by :mod:`refilled.fewshot.fused`, in autocast's type where there is an autocast."""
-    from refilled.fewshot.fused import TrainedBlock, known_block  # needs Triton
+    from refilled.fewshot.fused import Block  # needs Triton
 
     kind = images.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else images.dtype
@@ -140,16 +137,14 @@ def _fused(network: ConvNet, weights: State, statistics: State, images: Tensor) 
         names = (f"{layer}.weight", f"{layer}.bias", f"{norm}.weight", f"{norm}.bias")
         own = [weights[name] for name in names]
         running_mean, running_var = statistics[f"{norm}.running_mean"], statistics[f"{norm}.running_var"]
-        if not network.training:
-            maps = known_block(maps, own, running_mean, running_var, normalise.eps)
-            continue
+        known = (None, None) if network.training else (running_mean, running_var)
         count = maps[0, ..., 0].numel()
-        maps, mean, variance = TrainedBlock.apply(maps, *own, normalise.eps)
-        with torch.no_grad():
-            running_mean.lerp_(mean.to(running_mean.dtype), normalise.momentum or 0.0)
-            running_var.lerp_(
-                (variance * count / (count - 1)).to(running_var.dtype), normalise.momentum or 0.0
-            )
+        maps, mean, variance = Block.apply(maps, *own, *known, normalise.eps)
+        if network.training:
+            with torch.no_grad():
+                running_mean.lerp_(mean.to(running_mean.dtype), normalise.momentum or 0.0)
+                unbiased = (variance * count / (count - 1)).to(running_var.dtype)
+                running_var.lerp_(unbiased, normalise.momentum or 0.0)
     z = maps.to(weights["head.weight"].dtype).mean(dim=(2, 3))
     return z, z @ weights["head.weight"].mT + weights["head.bias"][:, None]
 

@@ -13,7 +13,6 @@ which is as exact. Channels are a power of two from 16 up; the
 first block has any number of them, and its images no gradient.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -82,22 +81,28 @@ def _columns(channels: int) -> int:
     return max(16, triton.next_power_of_2(9 * channels))
 
 
-class TrainedBlock(torch.autograd.Function):
-    """Convolution, normalisation by the batch, pooling and ReLU.
+class Block(torch.autograd.Function):
+    """Convolution, normalisation, pooling and ReLU.
 
-    Takes maps [T, B, H, W, C], weights [T, D, C, 3, 3], biases, scales and shifts [T, D], and returns maps
-    [T, B, H // 2, W // 2, D] with the means and variances [T, D] of what was normalised.
+    Takes maps [T, B, H, W, C], weights [T, D, C, 3, 3], biases, scales and shifts [T, D], and perhaps the
+    means and variances [T, D] to normalise by; without them those of the batch are used. Returns maps
+    [T, B, H // 2, W // 2, D] with the means and variances.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor, beta: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, gamma: Tensor, beta: Tensor,
+        mean: Tensor | None, variance: Tensor | None, eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Maps, means and variances."""
         raw, sums = convolve(x, _as_matrices(weight, x.dtype), bias.float().contiguous())
-        assert sums is not None
-        mean, square = (sums / (raw.numel() // sums[:, 0].numel())).unbind(dim=1)
-        variance = (square - mean * mean).clamp(min=0)
+        ctx.known = mean is not None
+        if mean is None or variance is None:
+            assert sums is not None
+            mean, square = (sums / (raw.numel() // sums[:, 0].numel())).unbind(dim=1)
+            variance = (square - mean * mean).clamp(min=0)
+        else:
+            mean, variance = mean.float(), variance.float()
         spread = (variance + eps).rsqrt()
         scale = gamma.float() * spread
         shift = beta.float() - mean * scale
@@ -119,10 +124,11 @@ class TrainedBlock(torch.autograd.Function):
             raw, g, scale, shift, mean, spread, sums, windows, pixels, height, width, D=outputs, P=WINDOWS
         )
         of_shift, of_scale = (part.contiguous() for part in sums.sum(dim=1).unbind(dim=1))
+        through = 0.0 if ctx.known else 1 / pixels  # known statistics do not move with the batch
         before = torch.empty_like(raw)
         corners = images * ((height + 1) // 2) * ((width + 1) // 2)
         kernels.gradient_before[triton.cdiv(corners, WINDOWS // 2), tasks](
-            raw, g, scale, shift, mean, spread, of_shift / pixels, of_scale / pixels, before,
+            raw, g, scale, shift, mean, spread, of_shift * through, of_scale * through, before,
             pixels, images, height, width, D=outputs, P=WINDOWS // 2,
         )  # fmt: skip
         of_weight, of_bias = weight_gradient(x, before)
@@ -131,16 +137,7 @@ class TrainedBlock(torch.autograd.Function):
         if ctx.needs_input_grad[0]:  # each pixel gives to its neighbours what it took from them
             mirrored = weight.flip(3, 4).transpose(1, 2)
             of_x, _ = convolve(before, _as_matrices(mirrored, x.dtype), None)
-        return of_x, of_weight, of_bias, of_scale, of_shift, None
-
-
-def known_block(x: Tensor, own: Sequence[Tensor], mean: Tensor, variance: Tensor, eps: float) -> Tensor:
-    """The same with known means and variances [T, D], without a gradient; ``own`` are the weights, biases,
-    scales and shifts."""
-    weight, bias, gamma, beta = own
-    raw, _ = convolve(x, _as_matrices(weight, x.dtype), bias.float().contiguous())
-    scale = gamma.float() * (variance.float() + eps).rsqrt()
-    return pool(raw, scale, beta.float() - mean.float() * scale)
+        return of_x, of_weight, of_bias, of_scale, of_shift, None, None, None
 
 
 def _as_matrices(weight: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,9 +3,9 @@
 First weights from which a few steps of gradient descent on a task's support do well on its queries. This is
 the first-order version (their Section 5.2): the gradient at the adapted weights is applied to the first ones.
 
-While learning to learn, queries are normalised by the statistics of their own batch, as in the original. In
-a task, they are normalised by those of its support, so that no query knows of another; the original knows
-all queries at once, which is worth some points (``transductive``).
+Queries are normalised by the statistics of their task's support, when learning to learn as in a task, so that
+no query knows of another. The original normalises all queries of a task together, which is worth some points
+(``transductive``); Bronskill et al., 2020 (https://arxiv.org/abs/2003.03284) measure how much.
 """
 
 import copy
@@ -44,6 +44,8 @@ class MamlTraining:
     inner_steps: int = 5
     task_steps: int = 10
     """Steps when a task is learnt for its own sake."""
+    transductive: bool = False
+    """Normalise queries by their own statistics, as in the original, not by those of the support."""
     seed: int = 0
     precision: Precision = "auto"
     """Of the networks; losses are always float32. auto is bfloat16 on a GPU, else float32."""
@@ -137,12 +139,17 @@ def train_maml(
 def meta_gradient(
     network: Network, pool: Pool, tasks: Tasks, settings: MamlTraining, way: Way = "auto"
 ) -> dict[str, Tensor]:
-    """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names."""
+    """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names.
+
+    From now on the network's running statistics are those of the last batch.
+    """
+    _keep_last_statistics(network)
     dtype = autocast_dtype(settings.precision, network.device)
     students = repeated_students(network, len(tasks), way)
     support = _images(pool, tasks.support)
     adapt(students, support, tasks.support_labels, settings.inner_steps, settings.inner_lr, dtype)
-    losses = cross_entropies(_logits(students, _images(pool, tasks.queries), dtype), tasks.query_labels)
+    logits = _asked(students, support, _images(pool, tasks.queries), settings.transductive, dtype)
+    losses = cross_entropies(logits, tasks.query_labels)
     gradients = torch.autograd.grad(losses.sum(), list(students.weights.values()))
     return {name: gradient.mean(dim=0) for name, gradient in zip(students.weights, gradients)}
 
@@ -154,7 +161,6 @@ class MamlTasks:
         network: of :func:`train_maml`.
         pool: images of the tasks.
         settings: those that it was trained with.
-        transductive: normalise queries by their own statistics, as in the original.
         way: of computing tasks at once.
     """
 
@@ -164,14 +170,11 @@ class MamlTasks:
         pool: Pool,
         settings: MamlTraining | None = None,
         *,
-        transductive: bool = False,
         way: Way = "auto",
     ):
         self.network, self.pool, self.settings = copy.deepcopy(network), pool, settings or MamlTraining()
-        self.transductive, self.way = transductive, way
-        for module in self.network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.momentum = 1.0  # running statistics are those of the last batch: of the support
+        self.way = way
+        _keep_last_statistics(self.network)
 
     def __call__(self, tasks: Tasks) -> Tensor:
         """Predicted classes int64 [T, ways * queries]."""
@@ -183,21 +186,31 @@ class MamlTasks:
         support, queries = _images(self.pool, tasks.support), _images(self.pool, tasks.queries)
         adapt(students, support, tasks.support_labels, settings.task_steps, settings.inner_lr, dtype)
         with torch.no_grad():
-            if self.transductive:
-                return _logits(students, queries, dtype).argmax(dim=2)
-            _logits(students, support, dtype)  # statistics of the support under the adapted weights
-            with _autocast(queries, dtype):
-                return students.predict(queries)
+            return _asked(students, support, queries, settings.transductive, dtype).argmax(dim=2)
 
 
-def _logits(students: Students, images: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Logits [T, B, ways] of images [T, B, C, side, side] in training mode, float32 or float64."""
-    with _autocast(images, dtype):
-        return full_precision(students(images, training=True)[1])
+def _keep_last_statistics(network: Network) -> None:
+    """Let running statistics be those of the last batch."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
 
 
-def _autocast(images: Tensor, dtype: torch.dtype | None) -> torch.autocast:
-    return torch.autocast(images.device.type, dtype, enabled=dtype is not None)
+def _asked(
+    students: Students, support: Tensor, queries: Tensor, transductive: bool, dtype: torch.dtype | None
+) -> Tensor:
+    """Logits [T, queries, ways], normalised by the support's statistics under the adapted weights; or, if
+    transductive, by the queries' own."""
+    if not transductive:
+        with torch.no_grad():
+            _logits(students, support, dtype)
+    return _logits(students, queries, dtype, training=transductive)
+
+
+def _logits(students: Students, images: Tensor, dtype: torch.dtype | None, training: bool = True) -> Tensor:
+    """Logits [T, B, ways] of images [T, B, C, side, side], float32 or float64."""
+    with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+        return full_precision(students(images, training)[1])
 
 
 def _images(pool: Pool, rows: Tensor) -> Tensor:

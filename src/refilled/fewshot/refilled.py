@@ -14,7 +14,7 @@ from torch.func import vmap
 from refilled import objectives
 from refilled.data.randomness import mixed_seed
 from refilled.errors import UserError
-from refilled.fewshot.batched import Students, fresh_linear, start_students
+from refilled.fewshot.batched import Students, fresh_linear
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
 from refilled.fewshot.training import (
@@ -23,6 +23,7 @@ from refilled.fewshot.training import (
     TaskStep,
     TaskTraining,
     cross_entropies,
+    start_tasks,
     train_tasks,
 )
 from refilled.fewshot.views import Views
@@ -213,7 +214,9 @@ class RefilledTasks:
 
     def train(self, tasks: Tasks) -> Students:
         """The trained students of the tasks."""
-        students = start_students(self.student, tasks, scratch=self.scratch, way=self.way)
+        students = start_tasks(
+            self.student, tasks, self.views, self.training, scratch=self.scratch, way=self.way
+        )
         train_tasks(students, tasks, self.views, self.stages(tasks), self.training)
         return students
 

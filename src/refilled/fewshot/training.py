@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,12 +10,19 @@ from torch.nn import functional as F
 
 from refilled.checks import check_choices, check_number
 from refilled.data.randomness import mixed_seed, seeded_generator
-from refilled.fewshot.batched import Students
+from refilled.errors import UserError
+from refilled.fewshot.batched import Students, start_at_centres, start_students
 from refilled.fewshot.episodes import Tasks
+from refilled.fewshot.forward import Way
 from refilled.fewshot.views import Views
+from refilled.models import Network
 from refilled.training.settings import Precision, autocast_dtype
 
 _OF_STEPS = mixed_seed(0x73746570)  # apart from all other draws of a seed
+
+
+Statistics = Literal["batch", "known"]
+Head = Literal["fresh", "centres"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,12 @@ class TaskTraining:
     """Learning rate of the head, likewise."""
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    statistics: Statistics = "batch"
+    """What batch normalisation uses while a student learns: those of a task's own batches, which for a task
+    of five images say little, or the known ones of the network that it starts from."""
+    head: Head = "fresh"
+    """First weights of the head: fresh ones, or the centres of the support in the student's own embedding,
+    so that it starts as the nearest class mean."""
     precision: Precision = "auto"
     """Of the networks; losses are always float32. auto is bfloat16 on a GPU, else float32."""
 
@@ -80,6 +94,27 @@ class TaskStage:
     """Fresh weights [T, ...] that learn beside the students, as fast as heads."""
 
 
+def start_tasks(
+    network: Network, tasks: Tasks, views: Views, settings: TaskTraining, *, scratch: bool, way: Way
+) -> Students:
+    """The students of the tasks as they start: see :func:`start_students` and the settings.
+
+    Args:
+        network: whose architecture, and unless ``scratch`` whose weights, they start with.
+        tasks: as many students.
+        views: of the pool's images.
+        settings: how heads start, and how students are normalised.
+        scratch: start from fresh weights.
+        way: of computing.
+    """
+    if scratch and settings.statistics == "known":
+        raise UserError("fresh weights have no known statistics; use statistics=batch")
+    students = start_students(network, tasks, scratch=scratch, way=way)
+    if settings.head == "centres":
+        start_at_centres(students, views.plain(tasks.support), tasks.support_labels, settings.precision)
+    return students
+
+
 def draw_steps(tasks: Tasks, steps: int, per_class: int, views: int) -> list[TaskStep]:
     """What each step sees; of a task a function of its seed and number, however many are drawn together.
 
@@ -126,7 +161,7 @@ def train_tasks(
         for number in range(stage.steps):
             step = replace(next(plan), progress=number / stage.steps)
             with torch.autocast(step.rows.device.type, dtype, enabled=dtype is not None):
-                z, logits = students(views.show(step.rows, step.views), training=True)
+                z, logits = students(views.show(step.rows, step.views), settings.statistics == "batch")
             if dtype is not None:
                 z, logits = z.float(), logits.float()
             optimiser.zero_grad()

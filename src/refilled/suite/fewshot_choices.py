@@ -3,7 +3,7 @@
     refilled bench fewshot-choices --tasks 200
 
 Tasks of the test classes are never drawn here. The best of each method becomes its settings in
-miniimagenet-fewshot, for 1 shot what is best with 1, for more what is best with 5.
+miniimagenet-fewshot; for 10 shots, which are not tried, what is best with 5.
 """
 
 import itertools
@@ -59,7 +59,7 @@ FEW_SHOT_CHOICES = Table(
     judged=OverTasks,
     note=(
         "These numbers are for choosing: the best of each method is what miniimagenet-fewshot runs, with the "
-        "best at 5 shots for 10 and 30. What the names mean is in "
+        "best at 5 shots for 10. What the names mean is in "
         "[fewshot_settings.py](../src/refilled/suite/fewshot_settings.py)."
     ),
 )
