@@ -1,3 +1,6 @@
+import copy
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,7 +14,10 @@ from refilled.methods.keeping import (
     calibrate,
     check_keeping,
     columns_of,
+    familiarity,
     keeping_stages,
+    level,
+    stands_out,
 )
 from refilled.models import load
 from refilled.training import TrainSettings, train
@@ -101,6 +107,127 @@ def test_calibration_drops_biases_and_gives_one_length():
     assert torch.allclose(student.head.weight, direction * length, atol=1e-6)
     student.head = torch.nn.Identity()
     assert not calibrate(student)
+
+
+def above_the_mean(scores):
+    """How far the best of one image's scores stand out, with nothing but Python."""
+    mean = sum(scores) / len(scores)
+    return sum(max(score - mean, 0) ** 3 for score in scores) ** (1 / 3)
+
+
+def test_what_stands_out_is_what_lies_above_the_mean():
+    assert above_the_mean([4.0, 1.0, 1.0]) == pytest.approx(2.0)
+    torch.manual_seed(0)
+    scores = torch.randn(5, 4)
+    expected = sum(above_the_mean(row) for row in scores.tolist()) / 5
+    assert stands_out(scores) == pytest.approx(expected, rel=1e-5)
+    assert stands_out(3 * scores + 7) == pytest.approx(3 * expected, rel=1e-4)
+    assert stands_out(torch.ones(5, 4)) == 0
+
+
+def familiarity_by_hand(z, labels, num_classes):
+    """The same over every half of the classes, image by image."""
+    z = F.normalize(z, dim=1)
+
+    def score(i, c):
+        others = [j for j in range(len(z)) if labels[j] == c and j != i]
+        return float(z[i] @ z[others].mean(dim=0))
+
+    known, foreign = [], []
+    for half in itertools.combinations(range(num_classes), num_classes // 2):
+        inside, outside = [], []
+        for i in range(len(z)):
+            scores = [score(i, c) for c in half]
+            (inside if labels[i] in half else outside).append(above_the_mean(scores))
+        known.append(sum(inside) / len(inside))
+        foreign.append(sum(outside) / len(outside))
+    return sum(known) / sum(foreign)
+
+
+def test_familiarity_is_that_of_all_halves_but_for_the_draw():
+    torch.manual_seed(0)
+    labels = torch.arange(24) % 4
+    z = 2 * torch.eye(4)[labels] @ torch.randn(4, 6) + torch.randn(24, 6)
+    expected = familiarity_by_hand(z, labels, 4)
+    assert expected > 1.5
+    assert familiarity(z, labels, 4) == pytest.approx(expected, rel=0.1)
+    assert familiarity(7 * z, labels, 4) == pytest.approx(familiarity(z, labels, 4), rel=1e-4)
+
+
+def test_familiarity_where_classes_are_few_or_nothing_is_told_apart():
+    torch.manual_seed(0)
+    labels = torch.arange(12) % 3
+    z = 2 * torch.eye(3)[labels] @ torch.randn(3, 6) + torch.randn(12, 6)
+    known, foreign = [], []
+    for left_out in range(3):  # two classes are as near to half of three as one can get
+        unit, half = F.normalize(z, dim=1), [c for c in range(3) if c != left_out]
+        for i in range(12):
+            cosines = [
+                float(unit[i] @ unit[[j for j in range(12) if labels[j] == c and j != i]].mean(dim=0))
+                for c in half
+            ]
+            (foreign if labels[i] == left_out else known).append(above_the_mean(cosines))
+    expected = (sum(known) / 24) / (sum(foreign) / 12)
+    assert familiarity(z, labels, 3) == pytest.approx(expected, rel=0.2)
+    assert familiarity(torch.ones(12, 4), labels, 3) == 1.0
+
+
+def own_world():
+    """A teacher of 7 classes, a student of these and 4 that are all new, and images."""
+    teacher = make_teacher().requires_grad_(False)
+    own = LabelSpace(["hen", "ibis", "jay", "kea"])
+    student = tiny("convnet-1", list(all_classes(teacher, own)), 2).eval()
+    with torch.no_grad():
+        student.head.bias.normal_()
+    return teacher, student, own, next(make_batches().ordered(24))
+
+
+def levelled(teacher, student, own, batch):
+    with torch.no_grad():
+        logits, z = student(batch.images)[1], teacher(batch.images)[0]
+    return level(student, teacher, own, logits, z, batch.labels)
+
+
+def test_a_common_level_keeps_the_order_within_each_group():
+    teacher, student, own, batch = own_world()
+    before = student(batch.images)[1].detach()
+    assert levelled(teacher, student, own, batch)
+    after = student(batch.images)[1].detach()
+    old, new = before[:, :7], before[:, 7:]
+    assert torch.allclose(after[:, :7], old - old.mean(dim=1, keepdim=True), atol=1e-5)
+    best = [sum(above_the_mean(row) for row in group.tolist()) for group in (old, new)]
+    factor = familiarity(teacher(batch.images)[0], batch.labels, 4) * best[0] / best[1]
+    assert torch.allclose(after[:, 7:], factor * (new - new.mean(dim=1, keepdim=True)), atol=1e-4)
+
+
+def test_a_common_level_does_not_depend_on_the_scale_that_was_learned():
+    teacher, student, own, batch = own_world()
+    with torch.no_grad():
+        softer = copy.deepcopy(student)
+        softer.head.weight[7:] *= 0.1
+        softer.head.bias[7:] *= 0.1
+    assert levelled(teacher, student, own, batch)
+    assert levelled(teacher, softer, own, batch)
+    assert torch.allclose(softer.head.weight, student.head.weight, atol=1e-5)
+    assert torch.allclose(softer.head.bias, student.head.bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("why", ["shared classes", "two classes", "no linear layer", "one logit for all"])
+def test_where_no_common_level_can_be_found_the_head_stays(why):
+    teacher, student, own, batch = own_world()
+    if why == "shared classes":
+        own = OWN
+        student = tiny("convnet-1", list(all_classes(teacher, own)), 2).eval()
+    if why == "two classes":
+        own = LabelSpace(["hen", "ibis"])
+    if why == "no linear layer":
+        student.head = torch.nn.Sequential(student.head)
+    if why == "one logit for all":
+        with torch.no_grad():
+            student.head.weight[7:], student.head.bias[7:] = 0, 0
+    before = copy.deepcopy(student.head.state_dict())
+    assert not levelled(teacher, student, own, batch)
+    assert all(torch.equal(before[name], value) for name, value in student.head.state_dict().items())
 
 
 def test_what_cannot_be_kept_is_refused():

@@ -36,9 +36,32 @@ def test_the_student_predicts_all_classes_of_both(tiny, teacher, image_folder, m
 
 def test_without_calibration_the_head_stays_as_it_was_learned(tiny, teacher, image_folder):
     result = tiny(
-        teacher(["a", "b"]), "convnet-1", image_folder(["c", "d"]), keep_teacher_classes=True, calibrate=False
+        teacher(["a", "b"]),
+        "convnet-1",
+        image_folder(["c", "d", "e"]),
+        keep_teacher_classes=True,
+        calibrate=False,
     )
     assert result.student.head.bias.any()
+    assert result.student.head.weight[:2].mean(dim=0).abs().max() > 1e-3
+
+
+def test_old_and_new_classes_are_brought_to_one_level_where_all_are_new(tiny, teacher, image_folder):
+    known, photos = teacher(["a", "b"]), image_folder(["c", "d", "e"])
+
+    def is_levelled(**settings):
+        head = tiny(known, "convnet-1", photos, keep_teacher_classes=True, **settings).student.head
+        centred = all(part.mean(dim=0).abs().max() < 1e-5 for part in (head.weight[:2], head.weight[2:]))
+        assert centred != (not head.bias.any()), "one way or the other"
+        return centred
+
+    assert is_levelled(method="refilled")
+    assert is_levelled(method="refilled-few")
+    assert not is_levelled(method="refilled-emb")
+    assert not is_levelled(method="student")
+    assert not is_levelled(method="refilled", keep_level=False)
+    assert not is_levelled(method="refilled-few", strength=0.0)
+    assert is_levelled(method="student", keep_level=True)
 
 
 def test_an_interrupted_run_goes_on(tiny, teacher, image_folder, monkeypatch):

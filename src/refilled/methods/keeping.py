@@ -4,6 +4,11 @@ Ye, Lu, Zhan, Section 5.3 (KD for one-step incremental learning). The head has a
 either. Columns of the student's own classes are trained by whatever method; those of the teacher's classes
 learn from the teacher's predictions on the new images, as in Li and Hoiem, Learning without Forgetting, 2018.
 Where a class is known to both it is one column, which learns from both.
+
+The two groups of columns then have to be brought to one level. The paper drops biases and gives all class
+weights one length (:func:`calibrate`). That is not enough for a classifier that was also matched to soft
+targets, as ReFilled's is: its logits stay close together, and almost every image is taken for an old class.
+:func:`level` compares how far the best logits of each group stand out instead.
 """
 
 from dataclasses import replace
@@ -14,10 +19,15 @@ from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.data import Batch, Batches
+from refilled.data.randomness import seeded_generator
 from refilled.errors import UserError
 from refilled.labels import LabelSpace, Overlap
+from refilled.methods.refilled_settings import ClassifierSettings
 from refilled.methods.stage import Method, Stage, embed
 from refilled.models import Network
+
+_HALVES = 30
+_OF_HALVES = 0x6C6576656C  # apart from the seeds of anything else
 
 
 def all_classes(teacher: Network, own: LabelSpace) -> LabelSpace:
@@ -132,4 +142,83 @@ def calibrate(student: Network) -> bool:
     head.weight.copy_(F.normalize(head.weight, dim=1) * length)
     if head.bias is not None:
         head.bias.zero_()
+    return True
+
+
+def is_matched_to_centres(settings: object) -> bool:
+    """Whether a method with these settings matches its classifier to the teacher's class centres."""
+    return isinstance(settings, ClassifierSettings) and settings.strength > 0
+
+
+def stands_out(scores: Tensor) -> Tensor:
+    """How far the best of scores [N, C] stand out above their mean, a mean over images; a scalar.
+
+    Not the very best alone, which a student that knows its training images by heart overstates, nor the
+    spread of all: what lies above the mean, by its third power.
+    """
+    scores = scores.float()
+    above = (scores - scores.mean(dim=1, keepdim=True)).clamp(min=0)
+    return above.pow(3).sum(dim=1).pow(1 / 3).mean()
+
+
+@torch.no_grad()
+def familiarity(embeddings: Tensor, labels: Tensor, num_classes: int) -> float:
+    """How much further the best scores stand out for images of classes that a classifier knows than for
+    images of others.
+
+    Half of the classes, drawn again and again, play those that it knows: it scores an image by its cosine
+    with other images of each of them, on average.
+
+    Args:
+        embeddings: [N, d].
+        labels: int64 [N], from 0 to num_classes - 1.
+        num_classes: 3 at least.
+    """
+    unit = F.normalize(embeddings.float(), dim=1)
+    scores = unit @ objectives.class_centres(unit, labels, num_classes).T
+    rows, count = torch.arange(len(labels), device=labels.device), torch.bincount(labels)[labels]
+    scores[rows, labels] = (count * scores[rows, labels] - 1) / (count - 1).clamp(min=1)  # without itself
+    generator, known, foreign = seeded_generator(_OF_HALVES), 0.0, 0.0
+    for _ in range(_HALVES):
+        half = torch.randperm(num_classes, generator=generator)[: max(2, num_classes // 2)].to(labels.device)
+        inside = torch.isin(labels, half)
+        known += stands_out(scores[inside][:, half]).item()
+        foreign += stands_out(scores[~inside][:, half]).item()
+    rounding = _HALVES * 1e-6
+    return known / foreign if foreign > rounding else 1.0
+
+
+@torch.no_grad()
+def level(
+    student: Network, teacher: Network, own: LabelSpace, logits: Tensor, teacher_z: Tensor, labels: Tensor
+) -> bool:
+    """Bring the old and the new classes to one level, by one factor for all new ones; no old image is needed.
+
+    For new images the best new logits have to stand out further than the best old ones, since their classes
+    are among the new ones: how much further is seen in the teacher's embedding, see :func:`familiarity`.
+    Within each group logits keep their order, and their mean becomes 0.
+
+    Args:
+        student: of all classes, trained.
+        teacher: its classes come first in the student's head.
+        own: the new classes.
+        logits: of the student for N training images, in evaluation mode, [N, all classes].
+        teacher_z: embeddings of these images by the teacher, [N, d].
+        labels: int64 [N], among ``own``.
+
+    Returns:
+        Whether it was done. It is not where the head is no linear layer, where there are fewer than three
+        new classes, and where the teacher knows some of them: those tie the two groups together.
+    """
+    head, old = student.head, len(teacher.classes)
+    if not isinstance(head, nn.Linear) or len(own) < 3 or teacher.classes.overlap(own).pairs:
+        return False
+    now = stands_out(logits[:, old:]) / stands_out(logits[:, :old])
+    if not (now.isfinite() and now > 0):
+        return False
+    factor = familiarity(teacher_z, labels, len(own)) / now
+    for values in (head.weight, head.bias):
+        if values is not None:
+            values[:old] -= values[:old].mean(dim=0)
+            values[old:] = factor * (values[old:] - values[old:].mean(dim=0))
     return True

@@ -15,7 +15,15 @@ from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.labels import LabelSpace, Overlap
 from refilled.methods import Stage, get_method
-from refilled.methods.keeping import all_classes, calibrate, check_keeping, columns_of, keeping_stages
+from refilled.methods.keeping import (
+    all_classes,
+    calibrate,
+    check_keeping,
+    columns_of,
+    is_matched_to_centres,
+    keeping_stages,
+    level,
+)
 from refilled.models import Network, save_network
 from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, check_run_folder, start_run_folder
@@ -57,7 +65,7 @@ class Run:
         **settings: Any,
     ):
         chosen = get_method(method)
-        self.settings, data_settings, own_settings = sort_settings(chosen, settings)
+        self.settings, data_settings, self.own_settings = sort_settings(chosen, settings)
         keeps = self.settings.keep_teacher_classes
         if (chosen.needs_teacher or keeps) and teacher is None:
             what = f"method {method}" if chosen.needs_teacher else "--keep-teacher-classes"
@@ -73,7 +81,7 @@ class Run:
             "teacher": _describe(teacher) if chosen.needs_teacher or keeps else None,
             "student": _describe(student),
             "data": data.name if isinstance(data, Splits) else str(Path(data)),
-            "settings": what_settings(self.settings, data_settings, own_settings),
+            "settings": what_settings(self.settings, data_settings, self.own_settings),
         }
         self.plan = json.dumps(config, sort_keys=True)
         self.finished: Result | None = None
@@ -107,9 +115,10 @@ class Run:
             self.student.normalise_by(self.images.mean, self.images.std)
         self.student = place(self.student, device)
         self.train_images = self.images.train
+        self.own_classes = splits.classes
         if keeps and self.teacher is not None:
             self.stages = keeping_stages(
-                chosen, self.teacher, self.student, splits.classes, self.train_images, own_settings,
+                chosen, self.teacher, self.student, splits.classes, self.train_images, self.own_settings,
                 self.settings.epochs, weight=self.settings.keep_weight, tau=self.settings.keep_tau,
             )  # fmt: skip
             everything = self.student.classes
@@ -119,7 +128,7 @@ class Run:
                 self.teacher,  # type: ignore[arg-type]
                 self.student,
                 self.train_images,
-                own_settings,
+                self.own_settings,
                 self.settings.epochs,
             )
         introduction = _introduction(self.images, self.teacher, self.overlap)
@@ -151,8 +160,8 @@ class Run:
 
     def finish(self, seconds: float) -> Result:
         """Measure the trained student, and write it down."""
-        if self.settings.keep_teacher_classes and self.settings.calibrate and not calibrate(self.student):
-            self.reporter.line(f"the head of {self.student.spec} is no linear layer: it is not calibrated")
+        if self.settings.keep_teacher_classes and self.settings.calibrate:
+            self._bring_to_one_level()
         result = measure(
             self.method,
             self.teacher,
@@ -167,6 +176,20 @@ class Run:
             save_network(self.student, self.folder)
             write_json(self.folder / RESULT, result.to_json())
         return result
+
+    def _bring_to_one_level(self) -> None:
+        """The teacher's classes and the new ones: our way where it can be done, else the paper's."""
+        assert self.teacher is not None, "there is no run that keeps the classes of nobody"
+        wanted = self.settings.keep_level
+        if wanted or (wanted is None and is_matched_to_centres(self.own_settings)):
+            dtype = self.settings.autocast_dtype(self.student.device)
+            logits = evaluation.predict(self.student, self.train_images, autocast_dtype=dtype).logits
+            known = evaluation.predict(self.teacher, self.train_images, autocast_dtype=dtype)
+            own = self.own_classes
+            if level(self.student, self.teacher, own, logits, known.embeddings, known.labels):
+                return
+        if not calibrate(self.student):
+            self.reporter.line(f"the head of {self.student.spec} is no linear layer: it is not calibrated")
 
 
 def _hints(device: torch.device, settings: TrainSettings) -> list[str]:

@@ -58,7 +58,12 @@ class TrainSettings:
     keep_tau: float = 2.0
     """Its temperature."""
     calibrate: bool = True
-    """After keeping the teacher's classes, drop the head's biases and give all class weights one length."""
+    """After keeping the teacher's classes, make old and new ones comparable; how, `keep_level` says."""
+    keep_level: bool | None = None
+    """Whether that is done by one factor for all new classes, from how far the best logits stand out for the
+    training images; only where all of them are new. Otherwise as in the paper: the head's biases are dropped
+    and all class weights get one length. none: by the factor for methods whose classifier is matched to the
+    teacher's class centres, which need it (results/keeping.md), as in the paper for others."""
     validate_every: int | None = None
     """Epochs between validations; none: ten times in a stage."""
     checkpoint_seconds: float = 20.0
