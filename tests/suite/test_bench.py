@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,27 @@ def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_pa
     text = render(table, Ledger(tmp_path / "ledger.jsonl"), OverSeeds(2), tiny=True)
     assert "±" in text
     assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
+
+
+def test_a_teacher_that_had_fewer_settings_is_found(tmp_path):
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)})
+    cells = cells_of(table, where, OverSeeds(1), tiny=True)
+    runner = bench(tmp_path)
+    runner.make_teachers(cells)
+    (folder,) = (tmp_path / "teachers").iterdir()
+    (teacher,) = cells[0].teachers
+    key = teacher.as_cell().key
+    before = folder.rename(folder.with_name(folder.name.replace(key, "0123456789abcdef")))
+    ledger = tmp_path / "ledger.jsonl"
+    record = json.loads(ledger.read_text())
+    del record["cell"]["settings"]["train"]["keep_level"]  # as if it had been written before there was one
+    ledger.write_text(json.dumps(record | {"key": "0123456789abcdef"}) + "\n")
+    said = []
+    bench(tmp_path, said).make_teachers(cells)
+    assert said == []
+    assert folder.exists()
+    assert not before.exists()
 
 
 def test_no_cell_begins_that_would_end_too_late(tmp_path, monkeypatch):

@@ -136,7 +136,7 @@ CUB_INCREMENTAL = Table(
         "teacher's predictions on the new images. To compare old classes with new ones, biases are dropped "
         "and class weights have one length, as in the paper; but teacher-lr, and ReFilled with its second "
         "stage, have one factor for all new classes ([why](keeping.md)). *old* and *new* are accuracies "
-        "among all 200 classes of test images of either kind, *all* of both together, *harmonic* is the harmonic "
-        "mean of *old* and *new*."
+        "among all 200 classes of test images of either kind, *all* of both together, *harmonic* is the "
+        "harmonic mean of *old* and *new*."
     ),
 )

@@ -82,6 +82,10 @@ class Bench:
     def _make(self, teacher: TeacherCell) -> None:
         """Train a teacher, unless that was done before; an interrupted one goes on."""
         folder, cell = self.desk.places.teacher_folder(teacher), teacher.as_cell()
+        for key in self.ledger.earlier_keys(cell):  # it was trained when there were fewer settings
+            before = folder.with_name(folder.name.replace(cell.key, key))
+            if (before / "result.json").exists() and not folder.exists():
+                before.rename(folder)
         if (folder / "result.json").exists() and self.ledger.has(cell):
             return
         self.say(f"teacher: {cell.describe()}")
