@@ -9,8 +9,8 @@ six kernels, whatever T: maps lie as [T, B, H, W, C], so that every pixel of a t
   images, which is a convolution again.
 
 Sums are float32, maps and products have the type of the images; products of float32 are three of TF32 each,
-which is as exact. Channels are a power of two from 16 up; the
-first block has any number of them, and its images no gradient.
+which is as exact. Channels are a power of two from 16 up; the first block has any number of them, and its
+images no gradient.
 """
 
 from typing import Any
