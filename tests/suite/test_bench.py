@@ -2,10 +2,13 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from refilled.errors import UserError
+from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
+from refilled.suite.incremental import teacher_with_probe
 
 
 def bench(tmp_path, said=None) -> Bench:
@@ -65,6 +68,23 @@ def test_a_teacher_that_had_fewer_settings_is_found(tmp_path):
     assert said == []
     assert folder.exists()
     assert not before.exists()
+
+
+def test_the_joined_head_is_the_teachers_and_the_regressions_alone(tmp_path):
+    """No fresh weight is left in it: whatever the random numbers, it is the same."""
+    table = get_table("cub-incremental")
+    where = table.where({"student": ("mobilenet-1",), "method": ("teacher-lr",)}, ("criterion=old",))
+    cells = cells_of(table, where, OverSeeds(1), tiny=True)
+    runner = bench(tmp_path)
+    runner.make_teachers(cells)
+    heads = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        joined, _, _ = teacher_with_probe(*runner.trainings._frozen(cells[0], Shared(1)))
+        heads.append(joined.head)
+    assert torch.equal(heads[0].weight, heads[1].weight)
+    assert torch.equal(heads[0].bias, heads[1].bias)
+    assert heads[0].bias.any(), "as the classifiers have them"
 
 
 def test_no_cell_begins_that_would_end_too_late(tmp_path, monkeypatch):

@@ -105,9 +105,10 @@ def teacher_with_probe(
     joined = nn.Linear(network.dim, len(network.classes)).to(device)
     with torch.no_grad():
         joined.weight[: len(frozen.classes)].copy_(frozen.head.get_parameter("weight"))
+        joined.bias[: len(frozen.classes)].copy_(frozen.head.get_parameter("bias"))
         for label, column in enumerate(own):
             if column >= len(frozen.classes):
-                joined.weight[column] = probe.weight[label]
+                joined.weight[column], joined.bias[column] = probe.weight[label], probe.bias[label]
     network.head = joined
     wanted, logits = train_settings.keep_level, network.classify(known.embeddings)
     if wanted is False or not level(network, frozen, splits.classes, logits, known.embeddings, known.labels):
