@@ -41,6 +41,7 @@ _FROM_WEIGHTS: dict[str, Settings] = {
 """For students that know something already: both at one temperature, so that their own logits, which start as
 cosines with the classes' centres, are what the teacher's are compared with."""
 _GENTLE: dict[str, Settings] = {
+    "lr 0.0001": {"lr": 0.0001, "head_lr": 0.001},
     "lr 0.0003": {"lr": 0.0003, "head_lr": 0.003},
     "lr 0.001": {"lr": 0.001, "head_lr": 0.01},
     "lr 0.003": {"lr": 0.003, "head_lr": 0.01},
@@ -79,14 +80,34 @@ CHOICE_SHOTS = (1, 5, 30)
 CHOSEN: dict[tuple[str, str | None, int], str] = {
     ("lr", None, 1): "penalty 1",
     ("lr", None, 5): "penalty 10",
+    ("lr", None, 30): "penalty 10",
     ("svm", None, 1): "penalty 0.1",
     ("svm", None, 5): "penalty 1",
+    ("svm", None, 30): "penalty 1",
+    ("protonet", None, 1): "temperature 16",
+    ("protonet", None, 5): "temperature 16",
+    ("protonet", None, 30): "temperature 16",
+    ("feat", None, 1): "temperature 16",
+    ("feat", None, 5): "temperature 16",
+    ("feat", None, 30): "temperature 16",
+    ("fine-tune", None, 1): "lr 0.0001",
+    ("fine-tune", None, 5): "lr 0.0001",
+    ("fine-tune", None, 30): "lr 0.001",
     ("student", None, 1): "lr 0.03",
     ("student", None, 5): "lr 0.03",
+    ("student", None, 30): "lr 0.1",
+    ("refilled", "convnet-4", 1): "centres, lr 0.0001",
+    ("refilled", "convnet-4", 5): "centres, lr 0.0001",
+    ("refilled", "convnet-4", 30): "centres, lr 0.001",
     ("refilled-scratch", "convnet-4", 1): "imitation, lr 0.1",
     ("refilled-scratch", "convnet-4", 5): "centres and imitation, lr 0.1",
+    ("refilled-scratch", "convnet-4", 30): "centres, lr 0.1",
+    ("refilled", "resnet-12", 1): "two stages, lr 0.0001",
+    ("refilled", "resnet-12", 5): "two stages, lr 0.0003",
+    ("refilled", "resnet-12", 30): "centres, lr 0.001",
     ("refilled-scratch", "resnet-12", 1): "imitation, lr 0.1",
     ("refilled-scratch", "resnet-12", 5): "centres and imitation, lr 0.1",
+    ("refilled-scratch", "resnet-12", 30): "centres, lr 0.03",
 }
 """The best on validation tasks (results/fewshot-choices.md), by (method, its teacher or None, shots)."""
 
