@@ -19,6 +19,7 @@ from torch import Tensor
 
 from refilled.fewshot import Episodes, Pool, RefilledTasks, Tasks, TaskTraining, Views, ask_teacher
 from refilled.labels import LabelSpace
+from refilled.methods.refilled_settings import TwoStageSettings
 from refilled.models import load
 from task_loop import only, predict_one, train_one
 
@@ -94,8 +95,9 @@ def main() -> None:
     answers = ask_teacher(network, views)
     episodes = Episodes(pool.labels, options.shots, queries=options.queries)
     training = TaskTraining(options.steps, options.per_class, precision=options.precision)
-    methods = {way: RefilledTasks(answers, network, views, training, way=way) for way in options.ways}
-    plain = RefilledTasks(answers, network, views, training)
+    own = TwoStageSettings()
+    methods = {way: RefilledTasks(answers, network, views, training, own, way=way) for way in options.ways}
+    plain = RefilledTasks(answers, network, views, training, own)
     runs = {"one by one": (lambda tasks: one_by_one(plain, tasks), loop_tasks)}
     runs |= {way: (method, options.tasks) for way, method in methods.items()}
 

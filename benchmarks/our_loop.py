@@ -15,7 +15,7 @@ from refilled.training.captured import CapturedEpochs
 from refilled.training.engine import make_epochs
 from refilled.training.epochs import Epochs, Schedule
 
-STAGES = {"alone": ("student", 0), "1": ("refilled", 0), "2": ("refilled", 1)}
+STAGES = {"alone": ("student", 0), "1": ("refilled-two-stages", 0), "2": ("refilled-two-stages", 1)}
 """Method and number of the stage that is measured under each name."""
 
 

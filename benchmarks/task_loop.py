@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.fewshot.batched import one_student
 from refilled.fewshot.episodes import Tasks
-from refilled.fewshot.refilled import RefilledTasks, TaskImitation, trust
+from refilled.fewshot.refilled import RefilledTasks, TaskImitation
 from refilled.fewshot.training import draw_steps
-from refilled.methods.refilled import centre_scores
+from refilled.methods.refilled import centre_scores, image_weights
 from refilled.methods.stage import share
 from refilled.models import Network
 from refilled.training.settings import autocast_dtype
@@ -71,7 +71,7 @@ def train_one(method: RefilledTasks, task: Tasks) -> Network:
                 taught = settings.strength * objectives.local_kd(
                     logits, scores, labels,
                     tau_student=settings.tau_student, tau_teacher=settings.tau_teacher,
-                    weights=trust(logits, scores, head, labels, settings),
+                    weights=image_weights(logits, scores, labels, settings, lambda head=head: head),
                 )  # fmt: skip
             else:
                 taught = objectives.comparison_matching(

@@ -4,7 +4,7 @@
     python benchmarks/training.py --device cpu --teacher wrn-16-2 --students wrn-16-1 --images 1024 \\
         --batch-size 128 --steps 4
 
-Each student goes through each stage (alone, and stages 1 and 2 of method ``refilled``) in several ways:
+Each student goes through each stage (alone, and stages 1 and 2 of ``refilled-two-stages``) in several ways:
 
 - *user*: ``user_loop.py``: PIL images, DataLoader, float32, all tuples masked. TF32 as PyTorch has it.
 - *plain*: our step with ``step="plain"``: forward, backward, update, one kernel after the other.

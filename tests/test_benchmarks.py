@@ -92,7 +92,7 @@ def test_the_users_loop_has_the_same_loss(stage):
 def test_the_users_defaults_are_ours():
     import user_loop
 
-    settings = get_method("refilled").settings()
+    settings = get_method("refilled-two-stages").settings()
     assert settings.comparison_tau_teacher == settings.comparison_tau_student == user_loop.TAU_COMPARISON
     assert (settings.tau_teacher, settings.tau_student) == (user_loop.TAU_TEACHER, user_loop.TAU_STUDENT)
     assert settings.strength == user_loop.STRENGTH

@@ -16,7 +16,7 @@ from refilled.fewshot import (
 )
 from refilled.fewshot.batched import one_student
 from refilled.fewshot.training import draw_steps, start_tasks
-from refilled.methods.refilled_settings import RefilledSettings
+from refilled.methods.refilled_settings import TwoStageSettings
 
 from .world import small_network
 
@@ -120,7 +120,7 @@ def make_method(pool, dtype, way, scratch=False, steps=8, how=None, **settings):
     teacher = small_network("convnet-1", seed=3).to(dtype)
     student = small_network(seed=4).to(dtype)
     training = TaskTraining(steps=steps, per_class=4, lr=0.02, **(how or {}))
-    own = RefilledSettings(**settings)
+    own = TwoStageSettings(**settings)
     return RefilledTasks(ask_teacher(teacher, views), student, views, training, own, scratch=scratch, way=way)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from refilled.errors import UserError
 from refilled.fewshot import Episodes, RefilledTasks, TaskTraining, Views, ask_teacher, start_students
+from refilled.methods.refilled_settings import TwoStageSettings
 
 from .world import make_pool, small_network
 
@@ -155,8 +156,9 @@ def test_students_and_trainings_equal_the_loop():
         torch.testing.assert_close(each, wanted, atol=2e-4, rtol=2e-3)
 
     training = TaskTraining(steps=4, per_class=4, lr=0.02, precision="float32")
+    own = TwoStageSettings()
     trained = {
-        way: RefilledTasks(ask_teacher(network, views), network, views, training, way=way).train(tasks)
+        way: RefilledTasks(ask_teacher(network, views), network, views, training, own, way=way).train(tasks)
         for way in ("loop", "fused")
     }
     for name, value in trained["fused"].weights.items():

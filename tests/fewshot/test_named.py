@@ -81,7 +81,9 @@ def test_settings_are_those_that_do_something():
         with pytest.raises(UserError, match="unknown value of precision 'half'"):
             settings_of(name, precision="half")
     with pytest.raises(UserError, match="steps of two stages must be at least 2, not 1"):
-        settings_of("refilled", steps=1)
+        settings_of("refilled", steps=1, embedding_share=0.5)
+    assert settings_of("refilled", steps=1).statistics == settings_of("fine-tune").statistics == "known"
+    assert settings_of("refilled-scratch").head == settings_of("student").head == "fresh"
 
 
 def test_a_network_for_any_shots_is_trained_once():

@@ -12,7 +12,7 @@ from refilled.fewshot import Episodes, RefilledTasks, TaskTraining, Views, ask_t
 from refilled.fewshot.refilled import TeacherView, classifier_loss, comparison_losses
 from refilled.fewshot.training import cross_entropies, draw_steps
 from refilled.methods.refilled import ClassifierTerm, comparison_term
-from refilled.methods.refilled_settings import RefilledSettings
+from refilled.methods.refilled_settings import RefilledSettings, TwoStageSettings
 
 from .world import small_network
 
@@ -77,7 +77,7 @@ def test_literal_posterior_needs_embeddings_that_are_not_negative(pool):
     tasks = Episodes(pool.labels, 3, ways=4, queries=4).draw(0, 2)
     answers = TeacherView(torch.randn(len(pool), 1, 5), torch.randn(len(pool), 1, 3))
     with pytest.raises(UserError, match="never negative"):
-        classifier_loss(answers, tasks, RefilledSettings(posterior="literal"))
+        classifier_loss(answers, tasks, TwoStageSettings(posterior="literal"))
 
 
 def test_cross_entropies_of_tasks():
@@ -89,7 +89,11 @@ def test_cross_entropies_of_tasks():
 def test_a_step_too_few_is_refused(pool):
     views = Views(pool, count=1)
     method = RefilledTasks(
-        ask_teacher(small_network(), views), small_network(), views, replace(TaskTraining(), steps=1)
+        ask_teacher(small_network(), views),
+        small_network(),
+        views,
+        TaskTraining(steps=1),
+        TwoStageSettings(),
     )
     with pytest.raises(UserError, match="at least 2"):
         method.stages(Episodes(pool.labels, 3, ways=4, queries=4).draw(0, 1))
@@ -103,9 +107,10 @@ def test_bfloat16_is_near(pool, way):
         Episodes(pool.labels, 3, ways=4, queries=4).draw(0, 2),
     )
     training = TaskTraining(steps=4, per_class=3)
-    exact = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
+    own = TwoStageSettings()
+    exact = RefilledTasks(answers, small_network(), views, training, own, way=way).train(tasks)
     training = replace(training, precision="bfloat16")
-    rough = RefilledTasks(answers, small_network(), views, training, way=way).train(tasks)
+    rough = RefilledTasks(answers, small_network(), views, training, own, way=way).train(tasks)
     assert rough.weights["head.weight"].dtype == torch.float32
     for name, value in exact.weights.items():
         torch.testing.assert_close(rough.weights[name], value, rtol=0.2, atol=0.05)

@@ -1,7 +1,6 @@
 """Methods that train on the seen classes, or on the support: what they compute, and that they learn."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -39,7 +38,7 @@ def judge(method, pool, shots=3, ways=4, tasks=8):
 
 def test_fine_tuning_is_plain_training(pool):
     views, network = Views(pool, count=2), small_network().double()
-    training = TaskTraining(steps=5, per_class=3)
+    training = TaskTraining(steps=5, per_class=3, lr=0.01)
     tasks = Episodes(pool.labels, 3, ways=4, queries=5).draw(0, 2)
     tuned = FineTuneTasks(network, views, training).train(tasks)
     for place in range(2):
@@ -256,7 +255,7 @@ def test_neg_cosine_leaves_the_random_numbers():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def first_order(network, tasks, steps, lr, transductive=False):
+def first_order(network, tasks, steps, lr):
     """The mean of the queries' gradients at weights adapted to each task, one task after the other."""
     total = {name: 0.0 for name, _ in network.named_parameters()}
     for place in range(len(tasks)):
@@ -268,12 +267,6 @@ def first_order(network, tasks, steps, lr, transductive=False):
             F.cross_entropy(alone(images)[1], tasks.support_labels).backward()
             optimiser.step()
         optimiser.zero_grad()
-        if not transductive:
-            for module in alone.modules():
-                if isinstance(module, torch.nn.BatchNorm2d):
-                    module.momentum = 1.0
-            alone(images)
-            alone.eval()
         images = SEEN.images[tasks.queries[place]].double() / 255
         F.cross_entropy(alone(images)[1], tasks.query_labels).backward()
         total = {name: total[name] + alone.get_parameter(name).grad / len(tasks) for name in total}
@@ -281,13 +274,12 @@ def first_order(network, tasks, steps, lr, transductive=False):
 
 
 @pytest.mark.parametrize("way", ["loop", "grouped", "vmap"])
-@pytest.mark.parametrize("transductive", [False, True])
-def test_meta_gradient_is_of_first_order(way, transductive):
+def test_meta_gradient_is_of_first_order(way):
     network = small_network(classes=4).double()
-    settings = fewshot.MamlTraining(inner_steps=3, inner_lr=0.05, transductive=transductive)
+    settings = fewshot.MamlTraining(inner_steps=3, inner_lr=0.05)
     tasks = Episodes(SEEN.labels, 2, ways=4, queries=3).draw(0, 3)
     found = meta_gradient(network, SEEN, tasks, settings, way)
-    for name, gradient in first_order(network, tasks, 3, 0.05, transductive).items():
+    for name, gradient in first_order(network, tasks, 3, 0.05).items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-6)  # images are float32
 
 
@@ -317,9 +309,6 @@ def test_maml_learns(pool):
     settings = fewshot.MamlTraining(iterations=12, shots=3, queries=4, lr=0.01, inner_lr=0.1, task_steps=8)
     fewshot.train_maml(network, SEEN, settings)
     assert judge(fewshot.MamlTasks(network, pool, settings), pool).mean > 0.5
-    together = replace(settings, transductive=True)
-    fewshot.train_maml(network := small_network(classes=4), SEEN, together)
-    assert judge(fewshot.MamlTasks(network, pool, together), pool).mean > 0.5
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -337,19 +326,17 @@ def test_weights_are_float32_in_any_precision(pool, precision):
     fewshot.train_maml(network, SEEN, settings)
     assert all(value.dtype == torch.float32 for value in network.parameters())
     assert all(bool(value.isfinite().all()) for value in network.parameters())
-    for transductive in (False, True):
-        method = fewshot.MamlTasks(network, pool, replace(settings, transductive=transductive))
-        assert 0 <= judge(method, pool, tasks=2).mean <= 1
+    assert 0 <= judge(fewshot.MamlTasks(network, pool, settings), pool, tasks=2).mean <= 1
 
 
-def test_maml_queries_do_not_know_of_each_other(pool):
-    network = small_network(classes=4)
-    method = fewshot.MamlTasks(network, pool, fewshot.MamlTraining(inner_lr=0.1))
-    five, three = (Episodes(pool.labels, 3, ways=4, queries=queries, seed=1) for queries in (5, 5))
-    tasks, other = five.draw(0, 2), three.draw(0, 2)
-    other.rows[:, :, 4:] = other.rows[:, :, 3:4]  # the first query of each class, again and again
-    predicted, again = (method(each).view(2, 4, 5)[:, :, 0] for each in (tasks, other))
-    assert torch.equal(predicted, again)
+def test_maml_normalises_the_queries_of_a_task_together_and_no_others(pool):
+    method = fewshot.MamlTasks(small_network(classes=4), pool, fewshot.MamlTraining(task_steps=1))
+    tasks = Episodes(pool.labels, 3, ways=4, queries=5, seed=1).draw(0, 12)
+    other = Episodes(pool.labels, 3, ways=4, queries=5, seed=1).draw(0, 12)
+    other.rows[6:, :, 4:] = other.rows[6:, :1, 4:5]  # all queries but the first of one class
+    predicted, again = (method(each).view(12, 4, 5)[:, :, 0] for each in (tasks, other))
+    assert torch.equal(predicted[:6], again[:6])
+    assert not torch.equal(predicted[6:], again[6:])
 
 
 def test_maml_knows_its_ways(pool):

@@ -89,7 +89,7 @@ def test_every_method_that_can_learns_both(name):
 
 
 def test_stages_that_do_not_train_the_head_stay_as_they_are():
-    _, _, batches, stages = world("refilled")
+    _, _, batches, stages = world("refilled-two-stages")
     assert [stage.name for stage in stages] == ["embedding", "classifier"]
     assert set(stages[0].loss(next(batches.epoch(0)))) == {"comparison"}
     assert set(stages[1].loss(next(batches.epoch(0)))) == {"cross_entropy", "local_kd", "keeping"}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from refilled.methods.refilled import ClassifierTerm, RefilledSettings
+from refilled.methods.refilled import ClassifierTerm, TwoStageSettings
 
 from .world import (
     POSTERIORS,
@@ -22,7 +22,7 @@ from .world import (
 def test_centres_are_those_of_the_training_images_as_they_are(teacher, augment):
     """More images than the centres are made from at once, each counted once, whatever the augmentation."""
     batches = make_batches(size=300, batch_size=64, augment=augment)
-    term = ClassifierTerm(teacher, batches, 4, RefilledSettings())
+    term = ClassifierTerm(teacher, batches, 4, TwoStageSettings())
     with torch.no_grad():
         embeddings = teacher.embed(batches.source.images.float() / 255)
     expected = torch.stack([embeddings[batches.labels == c].mean(dim=0) for c in range(4)])
@@ -42,7 +42,7 @@ def test_centres_are_made_once_for_the_whole_stage(teacher, student, batches):
 def test_head_weights_with_a_teacher_of_any_number_of_classes(student, batches, classes):
     teacher = make_teacher([f"thing {i}" for i in range(classes)])
     batch = first_batch(batches)
-    term = ClassifierTerm(teacher, batches, 4, RefilledSettings())
+    term = ClassifierTerm(teacher, batches, 4, TwoStageSettings())
     z, own = teacher(batch.images)
     weights = term.weights(student(batch.images)[1], z, term.scores(z), batch.labels)
     confidence = own.double().softmax(1).amax(1)
@@ -79,7 +79,7 @@ def test_both_networks_see_the_same_augmented_pixels(teacher, student, monkeypat
             return embed(images)
 
         monkeypatch.setattr(network, "embed", spy)
-    stages = make_stages("refilled", teacher, student, batches)
+    stages = make_stages("refilled-two-stages", teacher, student, batches)
     seen["teacher"].clear()  # those of the class centres
     for stage in stages:
         batch = first_batch(batches)

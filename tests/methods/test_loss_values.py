@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from objectives import reference
-from refilled.methods.refilled import RefilledSettings
+from refilled.methods.refilled import TwoStageSettings
 
 from .world import POSTERIORS, WEIGHTS, first_batch, gradients, make_batches, make_stages, make_teacher
 
@@ -113,8 +113,8 @@ def check_gradients(stage, names, teacher, student, batches, batch, settings):
 def test_first_stage(teacher, student, changes, seed):
     batches = make_batches(size=24 + seed)
     batch = first_batch(batches)
-    stage = make_stages("refilled", teacher, student, batches, **changes)[0]
-    settings = RefilledSettings(**changes)
+    stage = make_stages("refilled-two-stages", teacher, student, batches, **changes)[0]
+    settings = TwoStageSettings(**changes)
     expected = expected_terms(["comparison"], teacher, student, batches, batch, settings)
     assert expected["comparison"] > 0
     check_terms(stage.loss(batch), expected)
@@ -127,8 +127,8 @@ def test_first_stage(teacher, student, changes, seed):
 def test_second_stage(teacher, student, batches, posterior, weight, taus):
     changes = {"posterior": posterior, "weight": weight, "tau_teacher": taus[0], "tau_student": taus[1]}
     batch, names = first_batch(batches), ["cross_entropy", "local_kd"]
-    settings = RefilledSettings(**changes, strength=1.5)
-    stage = make_stages("refilled", teacher, student, batches, strength=1.5, **changes)[1]
+    settings = TwoStageSettings(**changes, strength=1.5)
+    stage = make_stages("refilled-two-stages", teacher, student, batches, strength=1.5, **changes)[1]
     check_terms(stage.loss(batch), expected_terms(names, teacher, student, batches, batch, settings))
     check_gradients(stage, names, teacher, student, batches, batch, settings)
 
@@ -141,8 +141,8 @@ def test_second_stage_where_the_batch_lacks_classes(teacher, student, weight):
     keep = (batch.labels == 0) | (batch.labels == 2)
     batch.images, batch.labels = batch.images[keep], batch.labels[keep]
     assert set(batch.labels.tolist()) == {0, 2}
-    settings = RefilledSettings(weight=weight)
-    stage = make_stages("refilled", teacher, student, batches, weight=weight)[1]
+    settings = TwoStageSettings(weight=weight)
+    stage = make_stages("refilled-two-stages", teacher, student, batches, weight=weight)[1]
     names = ["cross_entropy", "local_kd"]
     check_terms(stage.loss(batch), expected_terms(names, teacher, student, batches, batch, settings))
 
@@ -151,7 +151,7 @@ def test_joint_stage(teacher, student, batches):
     batch, names = first_batch(batches), ["cross_entropy", "local_kd", "comparison"]
     changes = {"comparison_scale": 0.7, "strength": 3.0, "max_impostors": 4}
     (stage,) = make_stages("refilled-gamma", teacher, student, batches, **changes)
-    settings = RefilledSettings(**changes)
+    settings = TwoStageSettings(**changes)
     check_terms(stage.loss(batch), expected_terms(names, teacher, student, batches, batch, settings))
     check_gradients(stage, names, teacher, student, batches, batch, settings)
 

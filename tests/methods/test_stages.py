@@ -26,7 +26,7 @@ from .world import (
 
 TERMS = {
     "student": [("classifier", ["cross_entropy"])],
-    "refilled": [("embedding", ["comparison"]), ("classifier", ["cross_entropy", "local_kd"])],
+    "refilled": [("embedding", ["comparison", "imitation"]), ("classifier", ["cross_entropy", "imitation"])],
     "refilled-emb": [("embedding", ["comparison"]), ("classifier", ["cross_entropy"])],
     "refilled-lkd": [("classifier", ["cross_entropy", "local_kd"])],
     "refilled-minus": [("embedding", ["comparison"]), ("classifier", ["cross_entropy", "local_kd"])],

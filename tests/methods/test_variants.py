@@ -70,18 +70,18 @@ def test_a_name_near_to_nothing_is_refused_without_a_guess():
 
 def test_default_settings():
     assert dataclasses.asdict(RefilledSettings()) == {
-        "embedding_share": 0.5,
+        "embedding_share": 0.25,
         "comparison_tau_teacher": 0.1,
         "comparison_tau_student": 0.1,
         "comparison_scale": 1.0,
         "margin": None,
         "max_impostors": None,
-        "strength": 2.0,
+        "strength": 0.0,
         "tau_teacher": 2.0,
         "tau_student": 1.0,
         "posterior": "dot",
         "weight": "head",
-        "imitation": 0.0,
+        "imitation": 5.0,
         "imitation_new": None,
         "fade": 0.0,
     }
@@ -157,11 +157,29 @@ def test_numbers_without_sense_are_refused_by_name(name, wrong):
 # --- variants -----------------------------------------------------------------------------------------
 
 
+def test_what_measured_best_has_a_short_first_stage_and_imitates(world):
+    teacher, student, batches = world
+    first, second = make_stages("refilled", teacher, student, batches, epochs=8)
+    assert (first.epochs, second.epochs) == (2, 6)
+    assert set(values(first, first_batch(batches))) == {"comparison", "imitation"}
+    assert set(values(second, first_batch(batches))) == {"cross_entropy", "imitation"}
+
+
+def test_without_strength_there_is_no_distillation(world):
+    """Not even the teacher's centres are asked for: a posterior that they rule out does no harm."""
+    teacher, student, batches = world
+    batch = first_batch(batches)
+    options = {"posterior": "literal", "weight": "pl"}
+    own = make_stages("refilled-two-stages", teacher, student, batches, strength=0.0, **options)[1]
+    (alone,) = make_stages("student", None, student, batches)
+    assert values(own, batch) == values(alone, batch)
+
+
 def test_emb_is_the_first_stage_and_then_the_student_alone(world):
     teacher, student, batches = world
     batch = first_batch(batches)
     emb = make_stages("refilled-emb", teacher, student, batches)
-    whole = make_stages("refilled", teacher, student, batches)
+    whole = make_stages("refilled-two-stages", teacher, student, batches)
     (alone,) = make_stages("student", None, student, batches)
     assert values(emb[0], batch) == values(whole[0], batch)
     assert values(emb[1], batch) == values(alone, batch)
@@ -171,7 +189,7 @@ def test_emb_is_the_first_stage_and_then_the_student_alone(world):
 def test_lkd_is_the_second_stage_alone_for_all_epochs(world):
     teacher, student, batches = world
     (lkd,) = make_stages("refilled-lkd", teacher, student, batches, epochs=7)
-    second = make_stages("refilled", teacher, student, batches)[1]
+    second = make_stages("refilled-two-stages", teacher, student, batches)[1]
     assert values(lkd, first_batch(batches)) == values(second, first_batch(batches))
     assert lkd.epochs == 7
 
@@ -180,8 +198,8 @@ def test_minus_is_the_method_without_weights(world):
     teacher, student, batches = world
     batch = first_batch(batches)
     minus = make_stages("refilled-minus", teacher, student, batches)
-    none = make_stages("refilled", teacher, student, batches, weight="none")
-    whole = make_stages("refilled", teacher, student, batches)
+    none = make_stages("refilled-two-stages", teacher, student, batches, weight="none")
+    whole = make_stages("refilled-two-stages", teacher, student, batches)
     assert [values(stage, batch) for stage in minus] == [values(stage, batch) for stage in none]
     assert values(minus[0], batch) == values(whole[0], batch)
     assert values(minus[1], batch)["local_kd"] > values(whole[1], batch)["local_kd"] + 1e-4
@@ -191,7 +209,9 @@ def test_gamma_is_one_stage_with_the_terms_of_both(world):
     teacher, student, batches = world
     batch = first_batch(batches)
     (joint,) = make_stages("refilled-gamma", teacher, student, batches, epochs=7)
-    first, second = (values(stage, batch) for stage in make_stages("refilled", teacher, student, batches))
+    first, second = (
+        values(stage, batch) for stage in make_stages("refilled-two-stages", teacher, student, batches)
+    )
     assert joint.epochs == 7
     assert values(joint, batch) == pytest.approx(first | second, rel=1e-6)
 
@@ -203,8 +223,8 @@ def test_named_settings_are_the_method_with_those_settings(world, name, kind):
     teacher, student, batches = world
     batch = first_batch(batches)
     named = make_stages(name, teacher, student, batches)
-    by_hand = make_stages("refilled", teacher, student, batches, **dataclasses.asdict(kind()))
-    usual = make_stages("refilled", teacher, student, batches)
+    by_hand = make_stages("refilled-two-stages", teacher, student, batches, **dataclasses.asdict(kind()))
+    usual = make_stages("refilled-two-stages", teacher, student, batches)
     for one, same, other in zip(named, by_hand, usual):
         assert values(one, batch) == values(same, batch)
         assert values(one, batch) != values(other, batch)
@@ -212,7 +232,7 @@ def test_named_settings_are_the_method_with_those_settings(world, name, kind):
 
 def test_without_a_share_for_the_embedding_the_classifier_has_all_epochs(world):
     teacher, student, batches = world
-    (only,) = make_stages("refilled", teacher, student, batches, epochs=1, embedding_share=0.0)
+    (only,) = make_stages("refilled-two-stages", teacher, student, batches, epochs=1, embedding_share=0.0)
     (lkd,) = make_stages("refilled-lkd", teacher, student, batches, epochs=1)
     assert (only.name, only.epochs) == ("classifier", 1)
     assert values(only, first_batch(batches)) == values(lkd, first_batch(batches))
@@ -221,8 +241,8 @@ def test_without_a_share_for_the_embedding_the_classifier_has_all_epochs(world):
 def test_imitation_adds_one_term_to_both_stages_through_one_map(world):
     teacher, student, batches = world
     batch = first_batch(batches)
-    usual = make_stages("refilled", teacher, student, batches)
-    stages = make_stages("refilled", teacher, student, batches, imitation=3.0)
+    usual = make_stages("refilled-two-stages", teacher, student, batches)
+    stages = make_stages("refilled-two-stages", teacher, student, batches, imitation=3.0)
     assert stages[0].beside is stages[1].beside is not None
     mapped = stages[0].beside.linear(student.embed(batch.images)).double().detach()
     wanted = teacher.embed(batch.images).double()
@@ -240,7 +260,7 @@ def test_images_of_new_classes_may_count_less(world):
     """The teacher knows ant and fox; hen and ibis are new to it."""
     teacher, student, batches = world
     batch = first_batch(batches)
-    stage = make_stages("refilled", teacher, student, batches, imitation=3.0, imitation_new=0.5)[0]
+    stage = make_stages("refilled-two-stages", teacher, student, batches, imitation=3.0, imitation_new=0.5)[0]
     mapped, wanted = stage.beside.linear(student.embed(batch.images)), teacher.embed(batch.images)
     apart = 1 - torch.cosine_similarity(mapped.double(), wanted.double())
     known = [student.classes[label].lower() in ("ant", "fox") for label in batch.labels.tolist()]
@@ -256,13 +276,13 @@ def test_images_of_new_classes_may_count_less(world):
 )
 def test_imitation_is_there_where_any_image_counts(world, known, new, there):
     teacher, student, batches = world
-    stages = make_stages("refilled", teacher, student, batches, imitation=known, imitation_new=new)
+    stages = make_stages("refilled-two-stages", teacher, student, batches, imitation=known, imitation_new=new)
     assert [stage.beside is not None for stage in stages] == [there, there]
 
 
 def test_imitation_moves_student_and_map_and_not_the_teacher(world):
     teacher, student, batches = world
-    first = make_stages("refilled", teacher, student, batches, imitation=1.0)[0]
+    first = make_stages("refilled-two-stages", teacher, student, batches, imitation=1.0)[0]
     first.loss(first_batch(batches))["imitation"].backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in first.beside.parameters())
     assert any(p.grad is not None and bool(p.grad.any()) for p in student.backbone_parameters())
@@ -272,7 +292,7 @@ def test_imitation_moves_student_and_map_and_not_the_teacher(world):
 def test_the_teacher_fades_and_the_labels_stay(world):
     teacher, student, batches = world
     batch = first_batch(batches)
-    second = make_stages("refilled", teacher, student, batches, imitation=1.0, fade=0.5)[1]
+    second = make_stages("refilled-two-stages", teacher, student, batches, imitation=1.0, fade=0.5)[1]
     start, middle, end = (
         values(second, dataclasses.replace(batch, progress=torch.tensor(at))) for at in (0.0, 0.5, 1.0)
     )

@@ -65,7 +65,7 @@ def test_as_teacher(tiny, image_folder, make, relation):
     assert json.loads(Path("mine/config.json").read_text())["run"]["teacher"] == spec
     losses = [json.loads(line) for line in Path("mine/metrics.jsonl").read_text().splitlines()]
     assert losses[0]["loss/comparison"] > 0
-    assert losses[1]["loss/local_kd"] > 0
+    assert losses[1]["loss/imitation"] > 0
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

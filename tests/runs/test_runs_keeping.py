@@ -55,12 +55,13 @@ def test_old_and_new_classes_are_brought_to_one_level_where_all_are_new(tiny, te
         assert centred != (not head.bias.any()), "one way or the other"
         return centred
 
-    assert is_levelled(method="refilled")
+    assert is_levelled(method="refilled-two-stages")
     assert is_levelled(method="refilled-few")
     assert not is_levelled(method="refilled-emb")
     assert not is_levelled(method="student")
-    assert not is_levelled(method="refilled", keep_level=False)
+    assert not is_levelled(method="refilled-two-stages", keep_level=False)
     assert not is_levelled(method="refilled-few", strength=0.0)
+    assert not is_levelled(method="refilled")
     assert is_levelled(method="student", keep_level=True)
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 from refilled.errors import UserError
+from refilled.methods.refilled_settings import TwoStageSettings
 from refilled.suite import Cell, Ledger, TeacherCell
 from refilled.suite.cell import pairs
 
@@ -25,13 +27,21 @@ def measured(accuracy: float = 0.5) -> dict:
 
 def test_a_key_is_the_trainings_own():
     same = Cell("digits", "convnet-1", "refilled", TEACHER, "2:7", settings=(("epochs", 4),))
-    assert cell().key == same.key == cell(strength=2.0).key  # 2 is the default
+    assert cell().key == same.key == cell(strength=0.0).key  # 0 is the default
     others = [
         cell(seed=1), cell(method="refilled-lkd"), cell(strength=3.0), cell(lr=0.05),
         Cell("digits", "convnet-1", "refilled", TeacherCell("wrn-10-2", "digits"), "2:7"),
     ]  # fmt: skip
     assert len({other.key for other in [*others, cell()]}) == 6
     assert cell(compile=True, device="cpu").key == cell().key  # how, not what
+
+
+def test_methods_that_differ_in_their_defaults_alone_are_one_training():
+    two, default = cell(method="refilled-two-stages"), cell(method="refilled")
+    spelt = dataclasses.asdict(TwoStageSettings())
+    assert two.key != default.key
+    assert two.key == cell(method="refilled", **spelt).key == cell(method="refilled-few", **spelt).key
+    assert cell(method="refilled-two-stages", weight="none").key == cell(method="refilled-minus").key
 
 
 def test_records_come_back(tmp_path):
@@ -46,7 +56,7 @@ def test_records_come_back(tmp_path):
     assert not again.has(cell(2))
     assert [r["test_accuracy"] for r in again.find(map(cell, (1, 2, 0)))] == [0.75, 0.5]
     record = again.records[0]
-    assert record["cell"]["settings"]["method"]["strength"] == 2.0
+    assert record["cell"]["settings"]["method"]["strength"] == 0.0
     assert {"device", "commit", "versions", "time", "epochs", "seconds", "key"} <= record.keys()
     assert json.loads(path.read_text().splitlines()[1])["key"] == cell(1).key
 

@@ -13,7 +13,7 @@ from refilled.suite.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
 
 TABLE = get_table("cifar100-gkd")
-WHERE = {"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)}
+WHERE = {"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled-two-stages",)}
 ALL_SIX = {
     "strength", "tau_teacher", "tau_student", "comparison_tau_teacher", "comparison_tau_student",
     "embedding_share",
@@ -55,7 +55,7 @@ def test_a_search_chooses_on_validation(tmp_path):
     assert chosen["settings_before"]["strength"] == 2.0  # the first trial is the table's own
     assert (chosen["seeds"], chosen["epochs"], chosen["val_fraction"]) == (1, 2, 0.1)
     assert {"commit", "table", "point", "cell", "space"} <= chosen.keys()
-    assert (tmp_path / "tuned-out" / "cifar100-gkd-wrn-16-2-refilled-60.json").exists()
+    assert (tmp_path / "tuned-out" / "cifar100-gkd-wrn-16-2-refilled-two-stages-60.json").exists()
 
 
 def test_no_test_image_is_looked_at(tmp_path, monkeypatch):
@@ -126,8 +126,11 @@ def test_each_method_is_searched_in_what_it_has(tmp_path):
         (point,) = TABLE.points(WHERE | {"method": (method,)} | where)
         return TrainingTrials.space_of(TABLE.cell(point))
 
-    assert set(space("refilled")) == ALL_SIX
-    assert space("refilled")["strength"].ends == (0.1, 10.0)
+    assert set(space("refilled-two-stages")) == ALL_SIX
+    assert space("refilled-two-stages")["strength"].ends == (0.1, 10.0)
+    taus = {"comparison_tau_teacher", "comparison_tau_student"}
+    assert set(space("refilled")) == taus | {"embedding_share", "imitation"}  # what is off is not searched
+    assert set(space("refilled-few")) == {"strength", "tau_teacher", "tau_student", "imitation"}
     assert set(space("refilled-lkd")) == {"strength", "tau_teacher", "tau_student"}
     assert set(space("rkd")) == {"embedding_share"}
     assert space("student") == {}
@@ -175,8 +178,8 @@ def test_a_table_of_embeddings_is_searched_by_them(tmp_path):
 
 def test_on_the_command_line(tmp_path, made_up, capsys):
     BenchCommand(
-        "cifar100-gkd", overlap=(60,), student=("wrn-16-2",), method=("refilled",),
+        "cifar100-gkd", overlap=(60,), student=("wrn-16-2",), method=("refilled-two-stages",),
         seeds=1, tune=2, tune_epochs=2, tiny=True, work=tmp_path, device="cpu",
     ).run()  # fmt: skip
-    assert (tmp_path / "tuned" / "cifar100-gkd-wrn-16-2-refilled-60.json").exists()
+    assert (tmp_path / "tuned" / "cifar100-gkd-wrn-16-2-refilled-two-stages-60.json").exists()
     assert "[2/2] strength" in capsys.readouterr().out

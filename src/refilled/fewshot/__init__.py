@@ -26,7 +26,7 @@ from refilled.fewshot.protonet import protonet_tasks, train_protonet
 from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
 from refilled.fewshot.run import Accuracy, TaskMethod, right_answers, run_tasks
 from refilled.fewshot.settings import plain_settings
-from refilled.fewshot.training import TaskTraining
+from refilled.fewshot.training import FineTuning, TaskTraining
 from refilled.fewshot.views import Pool, Views, embed_pool, load_pool
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Episodes",
     "FewShotMethod",
     "FineTuneTasks",
+    "FineTuning",
     "MamlTasks",
     "MamlTraining",
     "MetaTraining",

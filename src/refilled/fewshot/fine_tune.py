@@ -1,4 +1,4 @@
-"""Fine-tuning for few-shot tasks: a network with a fresh head learns the support by cross-entropy."""
+"""Fine-tuning for few-shot tasks: a network with a head of its own learns the support by cross-entropy."""
 
 from torch import Tensor
 
@@ -6,6 +6,7 @@ from refilled.fewshot.batched import Students
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
 from refilled.fewshot.training import (
+    FineTuning,
     TaskStage,
     TaskStep,
     TaskTraining,
@@ -29,7 +30,7 @@ class FineTuneTasks:
     Args:
         network: what is tuned, usually the teacher.
         views: of the pool's images.
-        training: of the networks.
+        training: of the networks; None: :class:`TaskTraining` from scratch, else :class:`FineTuning`.
         scratch: start from fresh weights instead of the network's.
         way: of computing many networks at once.
     """
@@ -43,8 +44,8 @@ class FineTuneTasks:
         scratch: bool = False,
         way: Way = "auto",
     ):
-        self.network, self.views, self.training = network, views, training or TaskTraining()
-        self.scratch, self.way = scratch, way
+        self.network, self.views, self.scratch, self.way = network, views, scratch, way
+        self.training = training or (TaskTraining() if scratch else FineTuning())
 
     def train(self, tasks: Tasks) -> Students:
         """The trained networks of the tasks."""

@@ -3,16 +3,18 @@
 First weights from which a few steps of gradient descent on a task's support do well on its queries. This is
 the first-order version (their Section 5.2): the gradient at the adapted weights is applied to the first ones.
 
-Queries are normalised by the statistics of their task's support, when learning to learn as in a task, so that
-no query knows of another. The original normalises all queries of a task together, which is worth some points
-(``transductive``); Bronskill et al., 2020 (https://arxiv.org/abs/2003.03284) measure how much.
+As in the original, all queries of a task are normalised together: here alone a query knows of the others,
+which is worth some points (Bronskill et al., 2020, https://arxiv.org/abs/2003.03284, measure how much).
+
+Unlike the original, it may start from a trained network, with a head of zeros that prefers no class (as Ye,
+Chao, 2021, https://arxiv.org/abs/2106.16245 advise), and the inner learning rate is ten times as high: the
+embedding here is an average over positions, whose gradient is so much smaller.
 """
 
-import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from refilled.checks import check_choices, check_number
 from refilled.data import Progress
@@ -40,12 +42,10 @@ class MamlTraining:
     queries: int = 15
     lr: float = 1e-3
     """Of Adam on the first weights."""
-    inner_lr: float = 0.01
+    inner_lr: float = 0.1
     inner_steps: int = 5
     task_steps: int = 10
     """Steps when a task is learnt for its own sake."""
-    transductive: bool = False
-    """Normalise queries by their own statistics, as in the original, not by those of the support."""
     seed: int = 0
     precision: Precision = "auto"
     """Of the networks; losses are always float32. auto is bfloat16 on a GPU, else float32."""
@@ -139,17 +139,12 @@ def train_maml(
 def meta_gradient(
     network: Network, pool: Pool, tasks: Tasks, settings: MamlTraining, way: Way = "auto"
 ) -> dict[str, Tensor]:
-    """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names.
-
-    From now on the network's running statistics are those of the last batch.
-    """
-    _keep_last_statistics(network)
+    """Mean over tasks of the queries' gradient at the adapted weights, by the parameters' names."""
     dtype = autocast_dtype(settings.precision, network.device)
     students = repeated_students(network, len(tasks), way)
-    support = _images(pool, tasks.support)
+    support, queries = _images(pool, tasks.support), _images(pool, tasks.queries)
     adapt(students, support, tasks.support_labels, settings.inner_steps, settings.inner_lr, dtype)
-    logits = _asked(students, support, _images(pool, tasks.queries), settings.transductive, dtype)
-    losses = cross_entropies(logits, tasks.query_labels)
+    losses = cross_entropies(_logits(students, queries, dtype), tasks.query_labels)
     gradients = torch.autograd.grad(losses.sum(), list(students.weights.values()))
     return {name: gradient.mean(dim=0) for name, gradient in zip(students.weights, gradients)}
 
@@ -172,9 +167,8 @@ class MamlTasks:
         *,
         way: Way = "auto",
     ):
-        self.network, self.pool, self.settings = copy.deepcopy(network), pool, settings or MamlTraining()
+        self.network, self.pool, self.settings = network, pool, settings or MamlTraining()
         self.way = way
-        _keep_last_statistics(self.network)
 
     def __call__(self, tasks: Tasks) -> Tensor:
         """Predicted classes int64 [T, ways * queries]."""
@@ -186,31 +180,14 @@ class MamlTasks:
         support, queries = _images(self.pool, tasks.support), _images(self.pool, tasks.queries)
         adapt(students, support, tasks.support_labels, settings.task_steps, settings.inner_lr, dtype)
         with torch.no_grad():
-            return _asked(students, support, queries, settings.transductive, dtype).argmax(dim=2)
+            return _logits(students, queries, dtype).argmax(dim=2)
 
 
-def _keep_last_statistics(network: Network) -> None:
-    """Let running statistics be those of the last batch."""
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0
-
-
-def _asked(
-    students: Students, support: Tensor, queries: Tensor, transductive: bool, dtype: torch.dtype | None
-) -> Tensor:
-    """Logits [T, queries, ways], normalised by the support's statistics under the adapted weights; or, if
-    transductive, by the queries' own."""
-    if not transductive:
-        with torch.no_grad():
-            _logits(students, support, dtype)
-    return _logits(students, queries, dtype, training=transductive)
-
-
-def _logits(students: Students, images: Tensor, dtype: torch.dtype | None, training: bool = True) -> Tensor:
-    """Logits [T, B, ways] of images [T, B, C, side, side], float32 or float64."""
+def _logits(students: Students, images: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Logits [T, B, ways] of images [T, B, C, side, side], normalised by their own statistics task by task;
+    float32 or float64."""
     with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
-        return full_precision(students(images, training)[1])
+        return full_precision(students(images, training=True)[1])
 
 
 def _images(pool: Pool, rows: Tensor) -> Tensor:

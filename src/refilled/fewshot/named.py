@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from refilled.data import Progress
 from refilled.errors import UserError, unknown
@@ -23,7 +23,7 @@ from refilled.fewshot.neg_cosine import cosine_softmax, train_neg_cosine
 from refilled.fewshot.protonet import protonet_tasks, train_protonet
 from refilled.fewshot.refilled import RefilledTasks, TeacherView, ask_teacher
 from refilled.fewshot.run import TaskMethod
-from refilled.fewshot.training import TaskTraining
+from refilled.fewshot.training import FineTuning, TaskTraining
 from refilled.fewshot.views import Pool, Views, embed_pool
 from refilled.models import Network
 
@@ -108,19 +108,22 @@ def _on_embeddings(
 
 
 def _refilled(scratch: bool) -> FewShotMethod:
-    def make(world: World, _: Episodes, own: kinds.RefilledTaskSettings) -> TaskMethod:
+    def make(
+        world: World, _: Episodes, own: kinds.RefilledTaskSettings | kinds.RefilledScratchSettings
+    ) -> TaskMethod:
         return RefilledTasks(
             world.answers, world.network, world.views, own, own, scratch=scratch, way=world.way
         )
 
-    return FewShotMethod(make, kinds.RefilledTaskSettings, asks_teacher=True)
+    settings = kinds.RefilledScratchSettings if scratch else kinds.RefilledTaskSettings
+    return FewShotMethod(make, settings, asks_teacher=True)
 
 
 def _fine_tune(scratch: bool) -> FewShotMethod:
     def make(world: World, _: Episodes, own: TaskTraining) -> TaskMethod:
         return FineTuneTasks(world.network, world.views, own, scratch=scratch, way=world.way)
 
-    return FewShotMethod(make, TaskTraining)
+    return FewShotMethod(make, TaskTraining if scratch else FineTuning)
 
 
 def _protonet(world: World, episodes: Episodes, own: kinds.ProtoNetSettings) -> TaskMethod:
@@ -156,7 +159,9 @@ def _neg_cosine(world: World, _: Episodes, own: kinds.NegCosineSettings) -> Task
 def _maml(world: World, episodes: Episodes, own: MamlTraining) -> TaskMethod:
     seen = world.seen_for("maml")
     settings = replace(own, shots=episodes.shots, seed=world.seed)
-    network = one_student(world.network, episodes.ways, world.seed, scratch=True)
+    network = one_student(world.network, episodes.ways, world.seed)
+    for weights in network.head.parameters():
+        nn.init.zeros_(weights)
     train_maml(network, seen, settings, way=world.way, progress=world.progress)
     return MamlTasks(network, world.pool, settings, way=world.way)
 

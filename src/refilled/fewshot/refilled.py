@@ -18,6 +18,7 @@ from refilled.fewshot.batched import Students, fresh_linear
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.forward import Way
 from refilled.fewshot.training import (
+    FineTuning,
     TaskLoss,
     TaskStage,
     TaskStep,
@@ -27,8 +28,14 @@ from refilled.fewshot.training import (
     train_tasks,
 )
 from refilled.fewshot.views import Views
-from refilled.methods.refilled import centre_scores
-from refilled.methods.refilled_settings import ClassifierSettings, ComparisonSettings, RefilledSettings
+from refilled.methods.refilled import centre_scores, image_weights
+from refilled.methods.refilled_settings import (
+    ClassifierSettings,
+    ComparisonSettings,
+    FewSettings,
+    RefilledSettings,
+    TunedSettings,
+)
 from refilled.methods.stage import share
 from refilled.models import Network
 
@@ -118,12 +125,12 @@ def classifier_loss(
     imitate: TaskImitation | None = None,
     fade: float = 0.0,
 ) -> TaskLoss:
-    """Stage 2: cross-entropy and the weighted local distillation from the support's class centres; perhaps
-    imitation goes on, and perhaps the teacher's terms fade."""
+    """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation from the support's
+    class centres; perhaps imitation goes on, and perhaps the teacher's terms fade."""
     support, labels = teacher.embeddings[tasks.support, 0], tasks.support_labels
     centres = vmap(lambda z: objectives.class_centres(z, labels, tasks.ways))(support)  # [T, ways, d]
     lengths = support.norm(dim=2).mean(dim=1)  # [T]
-    if settings.posterior == "literal" and bool((centres < 0).any()):
+    if settings.strength and settings.posterior == "literal" and bool((centres < 0).any()):
         raise UserError(
             "posterior=literal divides by a sum of scores and needs embeddings that are never negative; "
             "some of the teacher's are. Use posterior=dot"
@@ -133,7 +140,7 @@ def classifier_loss(
         logits: Tensor, z: Tensor, head: Tensor, centres: Tensor, length: Tensor, labels: Tensor
     ) -> Tensor:
         scores = centre_scores(z, centres, length, settings.posterior)
-        weights = trust(logits, scores, head, labels, settings)
+        weights = image_weights(logits, scores, labels, settings, lambda: head)
         return settings.strength * objectives.local_kd(
             logits, scores, labels,
             tau_student=settings.tau_student, tau_teacher=settings.tau_teacher, weights=weights,
@@ -141,33 +148,15 @@ def classifier_loss(
 
     def loss(z: Tensor, logits: Tensor, step: TaskStep) -> Tensor:
         seen = (step.rows, step.views)
-        teacher_z = teacher.embeddings[seen]
-        mapped = vmap(one, in_dims=(0, 0, 0, 0, 0, None))
-        taught = mapped(logits, teacher_z, teacher.head_logits[seen], centres, lengths, step.labels)
-        if imitate is not None:
-            taught = taught + imitate(z, teacher_z)
-        return cross_entropies(logits, step.labels) + (1 - fade * step.progress) * taught
+        teacher_z, left = teacher.embeddings[seen], 1 - fade * step.progress
+        losses = cross_entropies(logits, step.labels)
+        if settings.strength:
+            mapped = vmap(one, in_dims=(0, 0, 0, 0, 0, None))
+            kd = mapped(logits, teacher_z, teacher.head_logits[seen], centres, lengths, step.labels)
+            losses = losses + left * kd
+        return losses if imitate is None else losses + left * imitate(z, teacher_z)
 
     return loss
-
-
-def trust(
-    logits: Tensor, scores: Tensor, head_logits: Tensor, labels: Tensor, settings: ClassifierSettings
-) -> Tensor | None:
-    """Equation 9, of one task: λ_i / λ [B], or None for no weights."""
-    if settings.weight == "head":
-        return objectives.confidence_weights(head_logits, min_max=True)
-    if settings.weight == "pl":
-        return objectives.confidence_weights(scores, labels, tau=settings.tau_teacher)
-    if settings.weight == "gap":
-        return objectives.gap_weights(
-            logits.detach(),
-            scores,
-            labels,
-            tau_student=settings.tau_student,
-            tau_teacher=settings.tau_teacher,
-        )
-    return None
 
 
 class RefilledTasks:
@@ -177,8 +166,8 @@ class RefilledTasks:
         teacher: its answers to all views of the pool.
         student: architecture, and unless ``scratch`` first weights, of the students.
         views: of the pool's images.
-        training: of the students.
-        settings: of the method.
+        training: of the students; None: :class:`TaskTraining` from scratch, else :class:`FineTuning`.
+        settings: of the method; None: what measured best for such a start.
         scratch: students start from fresh weights instead of those of ``student``.
         way: of computing many students at once.
     """
@@ -195,7 +184,8 @@ class RefilledTasks:
         way: Way = "auto",
     ):
         self.teacher, self.student, self.views = teacher, student, views
-        self.training, self.settings = training or TaskTraining(), settings or RefilledSettings()
+        self.training = training or (TaskTraining() if scratch else FineTuning())
+        self.settings = settings or (FewSettings() if scratch else TunedSettings())
         self.scratch, self.way = scratch, way
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:

@@ -8,8 +8,8 @@ from refilled.checks import check_number
 from refilled.errors import unknown
 from refilled.fewshot.meta import MetaTraining
 from refilled.fewshot.neg_cosine import NegCosineTraining
-from refilled.fewshot.training import TaskTraining
-from refilled.methods.refilled_settings import RefilledSettings
+from refilled.fewshot.training import FineTuning, TaskTraining
+from refilled.methods.refilled_settings import FewSettings, TunedSettings
 
 OF_THE_TASKS = ("ways", "shots", "seed")
 """Fields that are no settings: tasks of the seen classes have the shape of those that are judged."""
@@ -39,14 +39,29 @@ class SupportVectorSettings(RegressionSettings):
 
 
 @dataclass(frozen=True)
-class RefilledTaskSettings(RefilledSettings, TaskTraining):
-    """Both stages of ReFilled, and how long and how fast a student learns a task."""
+class RefilledTaskSettings(TunedSettings, FineTuning):
+    """Of ReFilled, and how long and how fast a student learns a task that starts from a trained network."""
 
     def __post_init__(self) -> None:
-        RefilledSettings.__post_init__(self)
+        TunedSettings.__post_init__(self)
+        FineTuning.__post_init__(self)
+        check_both(self)
+
+
+@dataclass(frozen=True)
+class RefilledScratchSettings(FewSettings, TaskTraining):
+    """The same for a student that starts from scratch."""
+
+    def __post_init__(self) -> None:
+        FewSettings.__post_init__(self)
         TaskTraining.__post_init__(self)
-        if self.embedding_share:
-            check_number("steps of two stages", self.steps, least=2)
+        check_both(self)
+
+
+def check_both(settings: RefilledTaskSettings | RefilledScratchSettings) -> None:
+    """Each of two stages needs a step."""
+    if settings.embedding_share:
+        check_number("steps of two stages", settings.steps, least=2)
 
 
 @dataclass(frozen=True)

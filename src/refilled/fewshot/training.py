@@ -27,13 +27,13 @@ Head = Literal["fresh", "centres"]
 
 @dataclass(frozen=True)
 class TaskTraining:
-    """How long and how fast a student learns a task."""
+    """How long and how fast a student learns a task; the defaults are for one that starts from scratch."""
 
     steps: int = 100
     """Steps of all stages together."""
     per_class: int = 5
     """Images of each class in a step: fewer than the shots are a part of them, more show several views."""
-    lr: float = 0.01
+    lr: float = 0.03
     """Learning rate of the backbone, at the start of each stage; it falls to 0 along a cosine."""
     head_lr: float = 0.1
     """Learning rate of the head, likewise."""
@@ -56,6 +56,18 @@ class TaskTraining:
         check_number("head_lr", self.head_lr, least=0)
         check_number("momentum", self.momentum, least=0, below=1)
         check_number("weight_decay", self.weight_decay, least=0)
+
+
+@dataclass(frozen=True)
+class FineTuning(TaskTraining):
+    """The same for students that start from a network of the seen classes: gently, with its statistics and
+    from the nearest class mean (results/fewshot-choices.md)."""
+
+    steps: int = 50
+    lr: float = 0.0003
+    head_lr: float = 0.003
+    statistics: Statistics = "known"
+    head: Head = "centres"
 
 
 @dataclass(frozen=True)

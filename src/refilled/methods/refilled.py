@@ -7,6 +7,8 @@ Beyond the paper, the student may imitate the teacher's embedding in both stages
 fade away in the second.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -69,6 +71,37 @@ def centre_scores(teacher_z: Tensor, centres: Tensor, length: Tensor, posterior:
     return objectives.class_posterior(scores) if posterior == "literal" else scores
 
 
+def image_weights(
+    logits: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    settings: ClassifierSettings,
+    head_logits: Callable[[], Tensor],
+) -> Tensor | None:
+    """Section 4.3, Equation 9: λ_i / λ [B], how far each image trusts the teacher, or None for no weights.
+
+    Args:
+        logits: the student's, [B, C].
+        scores: the teacher's for the same classes, [B, C].
+        labels: int64 [B].
+        settings: which weights, and temperatures.
+        head_logits: the teacher's own logits [B, its classes], asked for only where they are needed.
+    """
+    if settings.weight == "head":
+        return objectives.confidence_weights(head_logits(), min_max=True)
+    if settings.weight == "pl":
+        return objectives.confidence_weights(scores, labels, tau=settings.tau_teacher)
+    if settings.weight == "gap":
+        return objectives.gap_weights(
+            logits.detach(),
+            scores,
+            labels,
+            tau_student=settings.tau_student,
+            tau_teacher=settings.tau_teacher,
+        )
+    return None
+
+
 class ClassifierTerm:
     """Section 4.3: the teacher's class centres over the target task, and the weighted local KD to them.
 
@@ -96,16 +129,7 @@ class ClassifierTerm:
 
     def weights(self, logits: Tensor, teacher_z: Tensor, scores: Tensor, labels: Tensor) -> Tensor | None:
         """Equation 9: λ_i / λ [B], or None for no weights."""
-        settings = self.settings
-        if settings.weight == "head":
-            return objectives.confidence_weights(self.teacher.classify(teacher_z), min_max=True)
-        if settings.weight == "pl":
-            return objectives.confidence_weights(scores, labels, tau=settings.tau_teacher)
-        if settings.weight == "gap":
-            return objectives.gap_weights(
-                logits, scores, labels, tau_student=settings.tau_student, tau_teacher=settings.tau_teacher
-            )
-        return None
+        return image_weights(logits, scores, labels, self.settings, lambda: self.teacher.classify(teacher_z))
 
     def __call__(self, logits: Tensor, teacher_z: Tensor, labels: Tensor) -> Tensor:
         """Equation 10, second term: λ times the batch's mean of (λ_i / λ) KL(teacher || student)."""
@@ -151,18 +175,17 @@ def classifier_stage(
     imitate: Imitation | None = None,
     fade: float = 0.0,
 ) -> Stage:
-    """Stage 2: cross-entropy and the weighted local distillation; perhaps the student goes on to imitate,
-    and perhaps the teacher's terms fade."""
-    term = ClassifierTerm(teacher, train, len(student.classes), settings)
+    """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation; perhaps the
+    student goes on to imitate, and perhaps the teacher's terms fade."""
+    term = ClassifierTerm(teacher, train, len(student.classes), settings) if settings.strength else None
 
     def loss(batch: Batch) -> dict[str, Tensor]:
         teacher_z = embed(teacher, batch)
         student_z, logits = student(batch.images)
         left = 1.0 if batch.progress is None else 1 - fade * batch.progress
-        terms = {
-            "cross_entropy": F.cross_entropy(logits.float(), batch.labels),
-            "local_kd": left * term(logits, teacher_z, batch.labels),
-        }
+        terms = {"cross_entropy": F.cross_entropy(logits.float(), batch.labels)}
+        if term is not None:
+            terms["local_kd"] = left * term(logits, teacher_z, batch.labels)
         if imitate is not None:
             terms["imitation"] = left * imitate(student_z, teacher_z, batch.labels)
         return terms

@@ -92,11 +92,14 @@ class JointSettings(ComparisonSettings, ClassifierSettings):
 
 @dataclass(frozen=True)
 class RefilledSettings(ComparisonSettings, ClassifierSettings):
-    """Both stages; the defaults are those that measured best so far (results/cifar100-first.md)."""
+    """Both stages; the defaults are those that measured best on validation images (results/recipes.md): a
+    short first stage, imitation in both, and no local distillation beside it."""
 
-    embedding_share: float = 0.5
+    strength: float = 0.0
+    """Lambda, the weight of the teacher's term in the second stage; 0: there is none. The paper has 2."""
+    embedding_share: float = 0.25
     """Share of the epochs that goes to the first stage; 0: there is none."""
-    imitation: float = 0.0
+    imitation: float = 5.0
     """Weight of imitation, in both stages: a linear map of the student's embedding points where the
     teacher's does. Not in the paper, which has 0: none."""
     imitation_new: float | None = None
@@ -149,6 +152,20 @@ class FewSettings(RefilledSettings):
     imitation: float = 5.0
     strength: float = 1.0
     posterior: Posterior = "scaled"
+    weight: Weight = "none"
+
+
+@dataclass(frozen=True)
+class TunedSettings(RefilledSettings):
+    """For few-shot tasks whose students start from a trained network as the nearest class mean
+    (results/fewshot-choices.md): gentle local distillation alone. Both have one temperature, so that the
+    teacher's cosines are compared with the student's logits, which start as cosines too."""
+
+    embedding_share: float = 0.0
+    imitation: float = 0.0
+    strength: float = 0.5
+    tau_student: float = 2.0
+    posterior: Posterior = "cosine"
     weight: Weight = "none"
 
 

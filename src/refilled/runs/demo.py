@@ -19,7 +19,7 @@ from refilled.runs.result import Result
 from refilled.training import make_reporter
 
 ALONE, METHOD = "student alone", "ReFilled"
-METHODS = {ALONE: "student", "ReFilled, two stages": "refilled", METHOD: "refilled-few"}
+METHODS = {ALONE: "student", "ReFilled, two stages": "refilled-two-stages", METHOD: "refilled-few"}
 """The last is what ``refilled distill`` takes for so few images."""
 TEACHER_NETWORK, STUDENT_NETWORK = "convnet-3", "convnet-1"
 TEACHER: dict[str, Any] = {"classes": "0:8", "epochs": 30, "batch_size": 64, "val_fraction": 0.0}

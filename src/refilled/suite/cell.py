@@ -83,6 +83,7 @@ class Cell:
             defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
             given = described["settings"]
             full["settings"] = {group: values | given.get(group, {}) for group, values in defaults.items()}
+            full["method"] = _filed_as(described["method"])
         if described["teacher"] is not None:
             full["teacher"] = Cell.completed(described["teacher"])
         return json.loads(json.dumps(full))
@@ -154,6 +155,13 @@ class Cell:
         """What was measured, for a line of progress."""
         judged, where = ("val_accuracy", " on validation") if self.on_validation else ("test_accuracy", "")
         return f"{100 * record[judged]:.2f} %{where}, {record['seconds']:.0f} s"
+
+
+def _filed_as(method: str) -> str:
+    """The first of the methods with the same stages: they differ in the defaults of their settings alone, so
+    that with all settings spelt out they are one training."""
+    stages = get_method(method).stages
+    return next(name for name in METHODS if get_method(name).stages is stages)
 
 
 def hashed(completed: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 from refilled.suite import published
 from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.published import MOBILENETS, RESNETS, WRN, lookup
-from refilled.suite.rows import GKD_ROWS, fill, published_row
+from refilled.suite.rows import GKD_ROWS, TWO_STAGES, fill, fill_standard, published_gkd_row, published_row
 from refilled.suite.table import Point, Table
 
 GKD_TRAINING = pairs(epochs=200, batch_size=256, val_fraction=0.0)
@@ -18,10 +18,9 @@ STANDARD_TRAINING = pairs(
 OVERLAPS = (0, 20, 40, 60, 80, 100)
 STANDARD_ROWS = (
     "student", "kd", "fitnet", "at", "nst", "vid", "kd-vid", "seed-supervised", "rkd", "sskd", "crd",
-    "overhaul", "jacobian", "sp", "ban", "dkd", "dist", "kd-standardised", "refilled-paper", "refilled",
+    "overhaul", "jacobian", "sp", "ban", "dkd", "dist", "kd-standardised", "refilled-paper", TWO_STAGES,
+    "refilled",
 )  # fmt: skip
-STANDARD_KD = {"strength": 1.0, "tau_teacher": 4.0}
-"""ReFilled's settings where classes are the same, as in the paper."""
 
 
 def gkd(point: Point, row: str, student: str, overlap: int, **own: Any) -> Cell | None:
@@ -49,14 +48,14 @@ def standard(row: str, student: str, teacher: str = "wrn-40-2", **own: Any) -> C
         teacher=TeacherCell(teacher, "cifar100", settings=STANDARD_TRAINING),
         settings=STANDARD_TRAINING,
     )
-    return fill(cell, row, **(STANDARD_KD | own))
+    return fill_standard(cell, row, **own)
 
 
 def _gkd_published(point: Point) -> float | None:
     method, overlap, student = point["method"], point["overlap"], point["student"]
     if overlap == 60 and student == "wrn-40-2" and method in published.CIFAR100_TEACHER:
         return published.CIFAR100_TEACHER[method]
-    return lookup(published.CIFAR100_GKD[overlap], published_row(method), WRN, student)
+    return lookup(published.CIFAR100_GKD[overlap], published_gkd_row(method), WRN, student)
 
 
 CIFAR100_GKD = Table(
@@ -89,7 +88,7 @@ OTHER_FAMILY = Table(
     source="Table of ResNet students at overlap 0 %",
     axes={"method": GKD_ROWS[4:], "student": RESNETS},
     cell=lambda p: gkd(p, p["method"], p["student"], 0),
-    published=lambda p: lookup(published.OTHER_FAMILY, published_row(p["method"]), RESNETS, p["student"]),
+    published=lambda p: lookup(published.OTHER_FAMILY, published_gkd_row(p["method"]), RESNETS, p["student"]),
     alone=lambda p: gkd(p, "student", p["student"], 0),
 )
 STANDARD = Table(
@@ -98,7 +97,7 @@ STANDARD = Table(
     source="Table of same-family distillation on CIFAR-100",
     axes={"method": STANDARD_ROWS, "student": WRN},
     cell=lambda p: standard(p["method"], p["student"]),
-    published=lambda p: lookup(published.CIFAR100_STANDARD, p["method"], WRN, p["student"]),
+    published=lambda p: lookup(published.CIFAR100_STANDARD, published_row(p["method"]), WRN, p["student"]),
     alone=lambda p: standard("student", p["student"]),
     note=(
         "The published numbers carry dropout and a teacher of 74.44 %. With the recipe used here and a "
@@ -111,9 +110,9 @@ KD_AGAINST_LKD = Table(
     name="kd-against-lkd",
     title="CIFAR-100, all classes: plain or local distillation after stage 1",
     source="Table of the effectiveness of local knowledge distillation",
-    axes={"method": ("student", "refilled-kd", "refilled"), "student": WRN},
+    axes={"method": ("student", "refilled-kd", TWO_STAGES), "student": WRN},
     cell=lambda p: standard(p["method"], p["student"]),
-    published=lambda p: lookup(published.KD_AGAINST_LKD, p["method"], WRN, p["student"]),
+    published=lambda p: lookup(published.KD_AGAINST_LKD, published_row(p["method"]), WRN, p["student"]),
     alone=lambda p: standard("student", p["student"]),
 )
 NCM_AFTER_STAGE_1 = Table(
@@ -132,14 +131,16 @@ NCM_AFTER_STAGE_1 = Table(
 
 
 _CROSS_TEACHER = "resnet-110"
-_CROSS_ROWS = ("student", "kd", "fitnet", "at", "nst", "kd-vid", "rkd", "refilled")
+_CROSS_ROWS = ("student", "kd", "fitnet", "at", "nst", "kd-vid", "rkd", TWO_STAGES, "refilled")
 CROSS_FAMILY = Table(
     name="cross-family",
     title="All classes, a MobileNet learns from a ResNet",
     source="Tables of different-family distillation on CIFAR-100 (ResNet-110)",
     axes={"method": _CROSS_ROWS, "student": MOBILENETS},
     cell=lambda p: standard(p["method"], p["student"], _CROSS_TEACHER),
-    published=lambda p: lookup(published.CROSS_FAMILY["cifar100"], p["method"], MOBILENETS, p["student"]),
+    published=lambda p: lookup(
+        published.CROSS_FAMILY["cifar100"], published_row(p["method"]), MOBILENETS, p["student"]
+    ),
     alone=lambda p: standard("student", p["student"], _CROSS_TEACHER),
 )
 TABLES = (CIFAR100_GKD, SHOTS, OTHER_FAMILY, STANDARD, KD_AGAINST_LKD, NCM_AFTER_STAGE_1, CROSS_FAMILY)

@@ -9,14 +9,15 @@ Settings = dict[str, Any]
 
 _STEPS: Settings = {"steps": 50}
 _KNOWING: Settings = {"statistics": "known", "head": "centres"}
+_FRESH: Settings = {"statistics": "batch", "head": "fresh", "head_lr": 0.1}
 SCHEDULES: dict[str, Settings] = {
     "protonet": {"episodes": 2_000},
     "feat": {"episodes": 2_000},
     "maml": {"iterations": 4_000},
     "fine-tune": _STEPS | _KNOWING,
     "refilled": _STEPS | _KNOWING,
-    "student": _STEPS,
-    "refilled-scratch": _STEPS,
+    "student": _STEPS | _FRESH,
+    "refilled-scratch": _STEPS | _FRESH,
 }
 """How long each trains. Shorter than their papers': ProtoNet and FEAT start from a trained network, MAML has
 a fifteenth of its 60,000 iterations. The table says so. Students that start from a trained network keep its

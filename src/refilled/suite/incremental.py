@@ -22,6 +22,7 @@ from refilled.suite import cub, published
 from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.places import Places
 from refilled.suite.published import MOBILENETS, lookup
+from refilled.suite.rows import TWO_STAGES, published_row
 from refilled.suite.table import Point, Table
 from refilled.training import Reporter
 
@@ -36,6 +37,7 @@ ROWS = (
     "rkd",
     "refilled-emb",
     "refilled-minus",
+    TWO_STAGES,
     "refilled-few",
     "refilled",
 )
@@ -120,7 +122,12 @@ def teacher_with_probe(
 def _published(point: Point) -> float | None:
     if point["student"] == "mobilenet-1" and point["method"] in published.INCREMENTAL_TEACHER:
         return published.INCREMENTAL_TEACHER[point["method"]][CRITERIA.index(point["criterion"])]
-    return lookup(published.INCREMENTAL[point["criterion"]], point["method"], MOBILENETS, point["student"])
+    return lookup(
+        published.INCREMENTAL[point["criterion"]],
+        published_row(point["method"]),
+        MOBILENETS,
+        point["student"],
+    )
 
 
 CUB_INCREMENTAL = Table(

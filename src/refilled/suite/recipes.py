@@ -11,11 +11,11 @@ from typing import Any
 
 from refilled.suite.cell import Cell
 from refilled.suite.cifar100 import gkd
+from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
 
 VAL_FRACTION = 0.2
 ALONE = "student alone"
-_BASE = "refilled-two-stages"  # its settings are spelt out: what becomes the default changes nothing here
 _ONE_STAGE = {"embedding_share": 0.0}
 _NO_KD = {"strength": 0.0}
 _QUARTER = {"embedding_share": 0.25}
@@ -29,40 +29,40 @@ def _imitate(weight: float, **other: Any) -> dict[str, Any]:
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ALONE: ("student", {}),
     "the paper's settings": ("refilled-paper", {}),
-    "two stages": (_BASE, {}),
-    "classifier stage": (_BASE, _ONE_STAGE),
-    "classifier stage + temperature 4": (_BASE, _ONE_STAGE | _KD_4),
-    "imitation 2": (_BASE, _ONE_STAGE | _imitate(2.0)),
-    "imitation 5": (_BASE, _ONE_STAGE | _imitate(5.0)),
-    "imitation 15": (_BASE, _ONE_STAGE | _imitate(15.0)),
-    "imitation 5 + fading": (_BASE, _ONE_STAGE | _imitate(5.0, fade=1.0)),
-    "imitation 15 + fading": (_BASE, _ONE_STAGE | _imitate(15.0, fade=1.0)),
-    "imitation 5 + KD 1": (_BASE, _ONE_STAGE | {"imitation": 5.0, "strength": 1.0, "weight": "none"}),
-    "imitation 5 + KD 2 by head": (_BASE, _ONE_STAGE | {"imitation": 5.0}),
+    "two stages": (TWO_STAGES, {}),
+    "classifier stage": (TWO_STAGES, _ONE_STAGE),
+    "classifier stage + temperature 4": (TWO_STAGES, _ONE_STAGE | _KD_4),
+    "imitation 2": (TWO_STAGES, _ONE_STAGE | _imitate(2.0)),
+    "imitation 5": (TWO_STAGES, _ONE_STAGE | _imitate(5.0)),
+    "imitation 15": (TWO_STAGES, _ONE_STAGE | _imitate(15.0)),
+    "imitation 5 + fading": (TWO_STAGES, _ONE_STAGE | _imitate(5.0, fade=1.0)),
+    "imitation 15 + fading": (TWO_STAGES, _ONE_STAGE | _imitate(15.0, fade=1.0)),
+    "imitation 5 + KD 1": (TWO_STAGES, _ONE_STAGE | {"imitation": 5.0, "strength": 1.0, "weight": "none"}),
+    "imitation 5 + KD 2 by head": (TWO_STAGES, _ONE_STAGE | {"imitation": 5.0}),
     "imitation 5 + KD 4 by head + fading": (
-        _BASE, _ONE_STAGE | {"imitation": 5.0, "strength": 4.0, "fade": 1.0},
+        TWO_STAGES, _ONE_STAGE | {"imitation": 5.0, "strength": 4.0, "fade": 1.0},
     ),
-    "imitation 15 + new 5": (_BASE, _ONE_STAGE | _imitate(15.0, imitation_new=5.0)),
-    "imitation 15 + new 2": (_BASE, _ONE_STAGE | _imitate(15.0, imitation_new=2.0)),
+    "imitation 15 + new 5": (TWO_STAGES, _ONE_STAGE | _imitate(15.0, imitation_new=5.0)),
+    "imitation 15 + new 2": (TWO_STAGES, _ONE_STAGE | _imitate(15.0, imitation_new=2.0)),
     "few": ("refilled-few", {}),
     "few + imitation 15 + new 5": ("refilled-few", {"imitation": 15.0, "imitation_new": 5.0}),
     "few + fading": ("refilled-few", {"fade": 1.0}),
     "few + imitation 15": ("refilled-few", {"imitation": 15.0}),
-    "quarter stage 1 + imitation 5": (_BASE, _QUARTER | _imitate(5.0)),
-    "quarter stage 1 + imitation 15": (_BASE, _QUARTER | _imitate(15.0)),
+    "quarter stage 1 + imitation 5": (TWO_STAGES, _QUARTER | _imitate(5.0)),
+    "quarter stage 1 + imitation 15": (TWO_STAGES, _QUARTER | _imitate(15.0)),
     "quarter stage 1 + imitation 5 + KD 1": (
-        _BASE, _QUARTER | {"imitation": 5.0, "strength": 1.0, "weight": "none"},
+        TWO_STAGES, _QUARTER | {"imitation": 5.0, "strength": 1.0, "weight": "none"},
     ),
-    "quarter stage 1 + imitation 5 + fading": (_BASE, _QUARTER | _imitate(5.0, fade=1.0)),
-    "quarter stage 1 + imitation 10 + fading": (_BASE, _QUARTER | _imitate(10.0, fade=1.0)),
+    "quarter stage 1 + imitation 5 + fading": (TWO_STAGES, _QUARTER | _imitate(5.0, fade=1.0)),
+    "quarter stage 1 + imitation 10 + fading": (TWO_STAGES, _QUARTER | _imitate(10.0, fade=1.0)),
     "quarter stage 1 + imitation 5 + KD 2 by head + fading": (
-        _BASE, _QUARTER | {"imitation": 5.0, "fade": 1.0},
+        TWO_STAGES, _QUARTER | {"imitation": 5.0, "fade": 1.0},
     ),
-    "quarter stage 1 + imitation 15 + new 5": (_BASE, _QUARTER | _imitate(15.0, imitation_new=5.0)),
-    "quarter stage 1 + imitation 15 + new 2": (_BASE, _QUARTER | _imitate(15.0, imitation_new=2.0)),
-    "half stage 1 + imitation 15 + new 2": (_BASE, _imitate(15.0, imitation_new=2.0)),
-    "half stage 1 + imitation 5": (_BASE, _imitate(5.0)),
-    "half stage 1 + imitation 5 + fading": (_BASE, _imitate(5.0, fade=1.0)),
+    "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
+    "quarter stage 1 + imitation 15 + new 2": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=2.0)),
+    "half stage 1 + imitation 15 + new 2": (TWO_STAGES, _imitate(15.0, imitation_new=2.0)),
+    "half stage 1 + imitation 5": (TWO_STAGES, _imitate(5.0)),
+    "half stage 1 + imitation 5 + fading": (TWO_STAGES, _imitate(5.0, fade=1.0)),
 }  # fmt: skip
 """Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
 the head of the teacher; *imitation* has its weight, and one for classes that are *new* to the teacher where

@@ -13,10 +13,14 @@ FINE_TUNING = {"lr": 1e-4, "epochs": 50}
 HALF = "student-half"
 """The student alone with half the epochs: the paper's convention, which gives each of two stages as many
 epochs as the student alone has."""
+TWO_STAGES = "refilled-two-stages"
+"""The paper's method; ``refilled`` is what measured best."""
+STANDARD_KD = {"strength": 1.0, "tau_teacher": 4.0}
+"""Settings of the paper where classes are the same."""
 
 GKD_ROWS = (
     "teacher-1nn", "teacher-ncm", "teacher-lr", "fine-tune", HALF, "student", "rkd", "aml", "seed",
-    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", "refilled-two-stages", "refilled-few",
+    "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", TWO_STAGES, "refilled-few",
     "refilled",
 )  # fmt: skip
 
@@ -44,10 +48,20 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
     return replace(cell, method=row, settings=_with(cell, **chosen))
 
 
+def fill_standard(cell: Cell, row: str, **own: Any) -> Cell | None:
+    """The same where teacher and student know the same classes: there the paper's method has other settings,
+    while ``refilled`` has its defaults as ever."""
+    return fill(cell, row, **(own if row == "refilled" else STANDARD_KD | own))
+
+
 def published_row(row: str) -> str:
-    """The row of the paper that a row of GKD stands beside: its student alone has half our epochs, and its
-    method is the two stages."""
-    return {HALF: "student", "student": "", "refilled-two-stages": "refilled"}.get(row, row)
+    """The row of the paper that one of ours stands beside: its method is the two stages."""
+    return {TWO_STAGES: "refilled"}.get(row, row)
+
+
+def published_gkd_row(row: str) -> str:
+    """The same in tables of GKD, where the paper's student alone has half our epochs."""
+    return {HALF: "student", "student": ""}.get(row, published_row(row))
 
 
 def _with(cell: Cell, **changes: Any) -> tuple[tuple[str, Any], ...]:

@@ -5,6 +5,7 @@ from typing import Any
 from refilled.suite import cifar100, cub, published
 from refilled.suite.cell import Cell
 from refilled.suite.published import MOBILENETS, WRN, lookup
+from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
 
 _COLUMNS = {"cifar100": WRN, "cub": MOBILENETS}
@@ -25,7 +26,7 @@ REWEIGHTING = Table(
     title="Trust in the teacher per image: none, gap, pl (the paper's) or head; overlap 60 % (CUB: 50 %)",
     source="Tables of the gap and PL weights",
     axes={"data": ("cifar100", "cub"), "weight": ("none", "gap", "pl", "head"), "student": WRN + MOBILENETS},
-    cell=lambda p: _half(p, "refilled-two-stages", weight=p["weight"]),
+    cell=lambda p: _half(p, TWO_STAGES, weight=p["weight"]),
     published=lambda p: lookup(
         published.REWEIGHTING[p["data"]], p["weight"], _COLUMNS[p["data"]], p["student"]
     ),
@@ -40,7 +41,7 @@ LAMBDA = Table(
         "student": ("wrn-16-2", "mobilenet-0.5"),
         "strength": (0.1, 0.5, 1.0, 2.0, 5.0, 10.0),
     },
-    cell=lambda p: _half(p, "refilled-two-stages", strength=p["strength"]),
+    cell=lambda p: _half(p, TWO_STAGES, strength=p["strength"]),
     published=lambda p: None,
     alone=lambda p: _half(p, "student"),
 )

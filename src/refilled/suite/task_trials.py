@@ -50,7 +50,7 @@ class TaskTrials:
     @staticmethod
     def space_of(cell: TaskCell) -> dict[str, Range]:
         """What is searched of a cell."""
-        return space_around(cell.resolved(), AROUND, training_trials.BETWEEN)
+        return space_around(training_trials.at_work(cell.resolved()), AROUND, training_trials.BETWEEN)
 
     def identity(self) -> list[Any]:
         """All that makes another search of it, but for the space."""

@@ -22,9 +22,15 @@ AROUND: dict[str, tuple[float, float]] = {
     "tau_student": (1 / 4, 4),
     "comparison_tau_teacher": (1 / 5, 20),
     "comparison_tau_student": (1 / 5, 20),
+    "imitation": (1 / 10, 5),
 }
 """Searched between these multiples of a setting's own value."""
 BETWEEN = {"embedding_share": (0.1, 0.9)}
+_TERMS = {
+    "strength": ("tau_teacher", "tau_student"),
+    "embedding_share": ("comparison_tau_teacher", "comparison_tau_student"),
+}
+"""What does nothing where the setting that switches it on is 0."""
 
 
 class TrainingTrials:
@@ -49,7 +55,7 @@ class TrainingTrials:
     @staticmethod
     def space_of(cell: Cell) -> dict[str, Range]:
         """What is searched of a cell; nothing for what trains nothing."""
-        return space_around(_own_settings(cell), AROUND, BETWEEN)
+        return space_around(at_work(_own_settings(cell)), AROUND, BETWEEN)
 
     def identity(self) -> list[Any]:
         """All that makes another search of it, but for the space."""
@@ -98,3 +104,9 @@ class TrainingTrials:
 def _own_settings(cell: Cell) -> dict[str, Any]:
     """The method's settings in this cell, defaults included; none for what trains nothing."""
     return cell.resolved()["method"] if cell.method in METHODS else {}
+
+
+def at_work(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without the settings of terms that are switched off."""
+    idle = {name for switch, own in _TERMS.items() if settings.get(switch) == 0 for name in own}
+    return {name: value for name, value in settings.items() if name not in idle}

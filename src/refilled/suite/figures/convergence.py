@@ -5,6 +5,7 @@ from typing import Any
 from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.students import trained
+from refilled.suite.rows import TWO_STAGES
 from refilled.training import MetricsLog
 
 OVERLAP, STUDENT = 60, "wrn-40-2"
@@ -16,7 +17,7 @@ def numbers(studio: Studio) -> dict[str, Any]:
 
     A tenth of the training images is held out for it: the student is not the one in the tables.
     """
-    cell = studio.cell(gkd({}, "refilled-two-stages", STUDENT, OVERLAP)).with_settings(
+    cell = studio.cell(gkd({}, TWO_STAGES, STUDENT, OVERLAP)).with_settings(
         val_fraction=0.1, validate_every=1
     )
     trained(studio, cell, _MAKER)

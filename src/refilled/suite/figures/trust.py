@@ -12,6 +12,7 @@ from refilled.runs.prepare import Prepared, make_teacher
 from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Studio
 from refilled.suite.figures.students import images_of
+from refilled.suite.rows import TWO_STAGES
 
 OVERLAP = 60
 WEIGHTS: tuple[Weight, ...] = ("pl", "head")
@@ -34,7 +35,7 @@ def trust(studio: Studio) -> Trust:
 
     All images are one batch here: every class is in it, and the head weight is scaled over all of them.
     """
-    cell = studio.cell(gkd({}, "refilled-two-stages", "wrn-16-2", OVERLAP))
+    cell = studio.cell(gkd({}, TWO_STAGES, "wrn-16-2", OVERLAP))
     folder = studio.teacher(cell, _MAKER)
     assert folder is not None, "this cell has a teacher"
     teacher = make_teacher(folder, studio.torch_device)
