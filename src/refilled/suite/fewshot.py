@@ -93,9 +93,9 @@ FEW_SHOT = Table(
         "Only `refilled` and `refilled-scratch` ask the teacher; the other rows are the same for both. "
         "`refilled` and `fine-tune` start from the ConvNet-4 of the seen classes, `refilled-scratch` and "
         "`student` from fresh weights. The former keep its statistics, and start as the nearest class mean. "
-        "Classifiers on embeddings use that ConvNet-4; ProtoNet and FEAT start "
-        "from it (2,000 episodes), MAML (first order, queries not seen together, 4,000 iterations instead of "
-        "its paper's 60,000) and Neg-Cosine train their own. Settings were chosen on validation tasks, see "
-        "[fewshot-choices](fewshot-choices.md)."
+        "Classifiers on embeddings use that ConvNet-4; ProtoNet, FEAT (2,000 episodes) and MAML (2,000 "
+        "iterations, first order) start from it, Neg-Cosine trains its own. MAML alone sees the queries of a "
+        "task together, as in its paper: they are normalised by their own statistics. Settings were chosen "
+        "on validation tasks, see [fewshot-choices](fewshot-choices.md)."
     ),
 )
