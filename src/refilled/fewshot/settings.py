@@ -38,6 +38,12 @@ class SupportVectorSettings(RegressionSettings):
     penalty: float = 1.0
 
 
+def _check_stages(settings: "RefilledTaskSettings | RefilledScratchSettings") -> None:
+    """Each of two stages needs a step."""
+    if settings.embedding_share:
+        check_number("steps of two stages", settings.steps, least=2)
+
+
 @dataclass(frozen=True)
 class RefilledTaskSettings(TunedSettings, FineTuning):
     """Of ReFilled, and how long and how fast a student learns a task that starts from a trained network."""
@@ -45,7 +51,7 @@ class RefilledTaskSettings(TunedSettings, FineTuning):
     def __post_init__(self) -> None:
         TunedSettings.__post_init__(self)
         FineTuning.__post_init__(self)
-        check_both(self)
+        _check_stages(self)
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,7 @@ class RefilledScratchSettings(FewSettings, TaskTraining):
     def __post_init__(self) -> None:
         FewSettings.__post_init__(self)
         TaskTraining.__post_init__(self)
-        check_both(self)
-
-
-def check_both(settings: RefilledTaskSettings | RefilledScratchSettings) -> None:
-    """Each of two stages needs a step."""
-    if settings.embedding_share:
-        check_number("steps of two stages", settings.steps, least=2)
+        _check_stages(self)
 
 
 @dataclass(frozen=True)
