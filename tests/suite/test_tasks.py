@@ -53,6 +53,25 @@ def test_more_tasks_are_the_missing_ones_and_fewer_are_none(tmp_path):
     assert rights(in_one, 7) == rights(ledger, 7)
 
 
+def test_a_network_may_have_had_a_teacher(tmp_path):
+    said: list[str] = []
+    runner, table = bench(tmp_path, said), get_table("fewshot-embedding")
+    where = {"classifier": ("ncm",), "shots": (1,)}
+    cells = cells_of(table, where, OverTasks(2), tiny=True)
+    assert len({cell.key for cell in cells}) == 2
+    taught = next(cell.network for cell in cells if cell.network.taught_by)
+    runner.run(cells)
+    made = [line for line in said if line.startswith("teacher: digits")]
+    names = [line.partition(": ")[2].partition(": ")[2].rpartition(",")[0] for line in made]
+    assert sorted(names) == ["convnet-2, refilled of wrn-10-1", "convnet-2, student", "wrn-10-1, student"]
+    assert names.index("wrn-10-1, student") < names.index("convnet-2, refilled of wrn-10-1")
+    assert any("convnet-2 (refilled), ncm" in line for line in said)
+    assert runner.ledger.has(taught.as_cell())
+    again: list[str] = []
+    bench(tmp_path, again).run(cells)
+    assert again == []
+
+
 def test_an_interrupted_cell_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "RECORD_SECONDS", 0.0)
     whole = run(tmp_path / "whole", 6, together=2)[1]

@@ -1,7 +1,16 @@
 """The paper's experiments: each table as data, a way to run its cells, and a ledger of what was measured."""
 
 from refilled.errors import unknown
-from refilled.suite import cifar100, cub, fewshot, fewshot_choices, incremental, recipes, sweeps
+from refilled.suite import (
+    cifar100,
+    cub,
+    fewshot,
+    fewshot_choices,
+    fewshot_embedding,
+    incremental,
+    recipes,
+    sweeps,
+)
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.judging import SEEDS, OverSeeds, OverTasks
@@ -21,6 +30,7 @@ _ALL = (
     incremental.CUB_INCREMENTAL,
     fewshot.FEW_SHOT,
     fewshot_choices.FEW_SHOT_CHOICES,
+    fewshot_embedding.FEW_SHOT_EMBEDDING,
     recipes.TABLE,
 )
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

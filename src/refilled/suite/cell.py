@@ -15,7 +15,7 @@ PROTOCOL = 1
 
 @dataclass(frozen=True)
 class TeacherCell:
-    """How a teacher is made: a network trained alone on some classes."""
+    """How a teacher is made: a network trained on some classes, alone unless it has a teacher itself."""
 
     network: str
     data: str
@@ -24,13 +24,16 @@ class TeacherCell:
     settings: tuple[tuple[str, Any], ...] = ()
     """Of training and data."""
     seed: int = 0
+    method: str = "student"
+    taught_by: "TeacherCell | None" = None
 
     def as_cell(self) -> "Cell":
         """The teacher's own training."""
         return Cell(
             data=self.data,
             student=self.network,
-            method="student",
+            method=self.method,
+            teacher=self.taught_by,
             classes=self.classes,
             class_order=self.class_order,
             settings=self.settings,

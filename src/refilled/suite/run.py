@@ -82,6 +82,8 @@ class Bench:
     def _make(self, teacher: TeacherCell) -> None:
         """Train a teacher, unless that was done before; an interrupted one goes on."""
         folder, cell = self.desk.places.teacher_folder(teacher), teacher.as_cell()
+        if teacher.taught_by is not None:
+            self._make(teacher.taught_by)
         for key in self.ledger.earlier_keys(cell):  # it was trained when there were fewer settings
             before = folder.with_name(folder.name.replace(cell.key, key))
             if (before / "result.json").exists() and not folder.exists():
@@ -89,8 +91,9 @@ class Bench:
         if (folder / "result.json").exists() and self.ledger.has(cell):
             return
         self.say(f"teacher: {cell.describe()}")
+        taught_by = self.desk.places.teacher_folder(cell.teacher) if cell.teacher is not None else None
         result = distill(
-            None, cell.student, self.desk.places.data_spec(cell.data), "student", folder,
+            taught_by, cell.student, self.desk.places.data_spec(cell.data), cell.method, folder,
             resume=folder.exists(), progress=False, device=str(self.desk.device),
             **(cell.arguments() | self.desk.settings),
         )  # fmt: skip

@@ -167,8 +167,9 @@ class TaskCell:
     def describe(self) -> str:
         """In words, for a line of progress."""
         asked = f" of {self.teacher.network}" if self.teacher else ""
+        taught = f" ({self.network.method})" if self.network.taught_by else ""
         shape = f"{self.ways}-way {self.shots}-shot"
-        return f"{self.data} {self.classes}, {shape}: {self.network.network}, {self.method}{asked}"
+        return f"{self.data} {self.classes}, {shape}: {self.network.network}{taught}, {self.method}{asked}"
 
     def figures(self, record: dict[str, Any]) -> str:
         """What was measured, for a line of progress."""

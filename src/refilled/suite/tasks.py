@@ -102,7 +102,7 @@ class TaskRuns:
         return [part for part in (whole.train, whole.val, whole.test) if len(part)]
 
     def _trained_on(self, teacher: TeacherCell) -> Splits:
-        train, data, _ = sort_settings(get_training("student"), teacher.as_cell().arguments())
+        train, data, _ = sort_settings(get_training(teacher.method), teacher.as_cell().arguments())
         return read_splits(self.desk.places.data_spec(teacher.data), data, train.seed)
 
     def _pool(self, source: str | TeacherCell, classes: str | None, size: int | None) -> Pool:

@@ -118,6 +118,8 @@ def _tiny_teacher(teacher: TeacherCell, network: str = "wrn-10-1", classes: str 
         data="digits",
         classes=classes or _scaled(teacher.classes, teacher.data),
         settings=pairs(epochs=2, batch_size=64, val_fraction=0.0, shots=32),
+        method=teacher.method,
+        taught_by=teacher.taught_by and _tiny_teacher(teacher.taught_by, classes=classes),
     )
 
 
