@@ -92,7 +92,7 @@ TABLE = Table(
         "A fifth of the training images is held out to judge on; test images are not read. 200 epochs, or "
         "100 where all images are there (*shots all*). The teacher was trained on all images of its own "
         "classes, the held-out ones among them: these numbers are for choosing. *Quarter stage 1 + imitation "
-        "5* is the default of `refilled`: 2 to 3 points at every overlap. What the names mean is in "
+        "5* is the default of `refilled`: 1.9 to 3 points at every overlap. What the names mean is in "
         "[recipes.py](../src/refilled/suite/recipes.py)."
     ),
 )
