@@ -11,7 +11,7 @@ from refilled.fewshot.batched import one_student
 from refilled.fewshot.episodes import Tasks
 from refilled.fewshot.refilled import RefilledTasks, TaskImitation
 from refilled.fewshot.training import draw_steps
-from refilled.methods.refilled import centre_scores, image_weights
+from refilled.methods.refilled_terms import centre_scores, image_weights
 from refilled.methods.stage import share
 from refilled.models import Network
 from refilled.training.settings import autocast_dtype

@@ -11,8 +11,8 @@ from refilled.errors import UserError
 from refilled.fewshot import Episodes, RefilledTasks, TaskTraining, Views, ask_teacher
 from refilled.fewshot.refilled import TeacherView, classifier_loss, comparison_losses
 from refilled.fewshot.training import cross_entropies, draw_steps
-from refilled.methods.refilled import ClassifierTerm, comparison_term
 from refilled.methods.refilled_settings import RefilledSettings, TwoStageSettings
+from refilled.methods.refilled_terms import ClassifierTerm, comparison_term
 
 from .world import small_network
 

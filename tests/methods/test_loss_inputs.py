@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from refilled.methods.refilled import ClassifierTerm, TwoStageSettings
+from refilled.methods.refilled_settings import TwoStageSettings
+from refilled.methods.refilled_terms import ClassifierTerm
 
 from .world import (
     POSTERIORS,

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from refilled.methods.refilled import ClassifierTerm, TwoStageSettings
+from refilled.methods.refilled_settings import TwoStageSettings
+from refilled.methods.refilled_terms import ClassifierTerm
 
 from .world import first_batch, gradients, make_batches, make_stages, values
 

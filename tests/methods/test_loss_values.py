@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from objectives import reference
-from refilled.methods.refilled import TwoStageSettings
+from refilled.methods.refilled_settings import TwoStageSettings
 
 from .world import POSTERIORS, WEIGHTS, first_batch, gradients, make_batches, make_stages, make_teacher
 

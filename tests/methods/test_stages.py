@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refilled.errors import UserError
-from refilled.methods.refilled import RefilledSettings
+from refilled.methods.refilled_settings import RefilledSettings
 from refilled.methods.stage import share
 
 from .world import (

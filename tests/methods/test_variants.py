@@ -7,7 +7,7 @@ import torch
 
 from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
-from refilled.methods.refilled import (
+from refilled.methods.refilled_settings import (
     AuthorsSettings,
     MinusSettings,
     PaperSettings,

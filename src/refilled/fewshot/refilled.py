@@ -28,7 +28,6 @@ from refilled.fewshot.training import (
     train_tasks,
 )
 from refilled.fewshot.views import Views
-from refilled.methods.refilled import centre_scores, image_weights
 from refilled.methods.refilled_settings import (
     ClassifierSettings,
     ComparisonSettings,
@@ -36,6 +35,7 @@ from refilled.methods.refilled_settings import (
     RefilledSettings,
     TunedSettings,
 )
+from refilled.methods.refilled_terms import centre_scores, image_weights
 from refilled.methods.stage import share
 from refilled.models import Network
 

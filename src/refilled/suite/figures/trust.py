@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from refilled import evaluation
-from refilled.methods.refilled import ClassifierTerm
 from refilled.methods.refilled_settings import ClassifierSettings, Weight
+from refilled.methods.refilled_terms import ClassifierTerm
 from refilled.runs.prepare import Prepared, make_teacher
 from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Studio
