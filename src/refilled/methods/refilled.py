@@ -156,7 +156,7 @@ def _joint(
 METHODS = (
     Method(
         "refilled",
-        "both stages, with the settings that measured best",
+        "a short first stage, then cross-entropy, imitating the teacher's embedding in both: what measured best",
         RefilledSettings,
         two_stages,
         keeps=True,

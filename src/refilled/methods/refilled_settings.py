@@ -96,7 +96,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     short first stage, imitation in both, and no local distillation beside it."""
 
     strength: float = 0.0
-    """Lambda, the weight of the teacher's term in the second stage; 0: there is none. The paper has 2."""
+    """Lambda, the weight of the teacher's term in the second stage. The paper has 2. 0: there is none, and
+    tau_teacher, tau_student, posterior and weight, which are the term's, do nothing."""
     embedding_share: float = 0.25
     """Share of the epochs that goes to the first stage; 0: there is none."""
     imitation: float = 5.0
