@@ -156,7 +156,7 @@ def _joint(
 METHODS = (
     Method(
         "refilled",
-        "a short first stage, then cross-entropy, imitating the teacher's embedding in both: what measured best",
+        "what measured best: a short first stage, then cross-entropy, imitating the teacher all along",
         RefilledSettings,
         two_stages,
         keeps=True,
