@@ -250,7 +250,7 @@ def test_strict_determinism_gives_the_same_bits_twice():
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("method", ["student", "refilled", "refilled-few", "at"])
+@pytest.mark.parametrize("method", ["student", "refilled", "refilled-few", "rkd", "at"])
 def test_a_compiled_step_does_what_a_plain_one_does(method):
     plain, _ = distilled(method, step="plain")
     fast, said = distilled(method, compile=True)

@@ -1,5 +1,6 @@
 """A loss in two compiled parts gives what the loss gives, and the network is compiled once for all."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -93,3 +94,26 @@ def test_an_error_leaves_the_student_as_it_was(graphs):
     with pytest.raises(ValueError, match="no"):
         CompiledLoss(fails, student)(one_batch(batches))
     assert "feature_maps" not in vars(student)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler's code for a CPU needs g++")
+def test_a_view_that_is_kept_beside_what_it_views_is_not_written_over(monkeypatch):
+    """A Gram matrix and its diagonal, both kept for the backward pass, share their memory."""
+    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    network = load("convnet-1", CLASSES, image_size=8)
+    rows = torch.randn(8, 5, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(2, 8, 8, dtype=torch.float64)
+
+    def loss(batch):
+        gram = rows @ rows.T
+        squared = gram.diagonal()[:, None] + gram.diagonal() - 2.0 * gram
+        apart = squared > 1e-12
+        squared = torch.where(apart, squared, 1.0)
+        lengths, inverse = torch.where(apart, squared.sqrt(), 0.0), torch.where(apart, squared.rsqrt(), 0.0)
+        return {"both": (weights[0] * lengths + weights[1] * inverse).sum()}
+
+    (expected,) = torch.autograd.grad(loss(None)["both"], rows)
+    (found,) = torch.autograd.grad(CompiledLoss(loss, network)(None)["both"], rows)
+    torch.testing.assert_close(found, expected)

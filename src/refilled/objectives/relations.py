@@ -31,8 +31,8 @@ def rkd_distance(student: Tensor, teacher: Tensor) -> Tensor:
     _check_batch(student, teacher)
     with torch.autocast(student.device.type, enabled=False):
         loss = F.smooth_l1_loss(
-            _in_units_of_mean(_distances(_gram(student))),
-            _in_units_of_mean(_distances(_gram(teacher.detach()))),
+            _in_units_of_mean(_distances(*_dots(student))),
+            _in_units_of_mean(_distances(*_dots(teacher.detach()))),
             reduction="sum",
         )
         return as_given(loss / max(len(student) ** 2, 1), student)
@@ -64,12 +64,12 @@ def rkd_angle(student: Tensor, teacher: Tensor, *, block: int | None = None) -> 
     size = len(student)
     block = block or max(1, _BLOCK_ELEMENTS // max(size**2, 1))
     with torch.autocast(student.device.type, enabled=False):
-        gram_student, gram_teacher = _gram(student), _gram(teacher.detach())
-        inverse_student, inverse_teacher = _inverse_distances(gram_student), _inverse_distances(gram_teacher)
-        total = gram_student.sum() * 0.0
+        of_student, of_teacher = _dots(student), _dots(teacher.detach())
+        inverse_student, inverse_teacher = _inverse_distances(*of_student), _inverse_distances(*of_teacher)
+        total = of_student[0].sum() * 0.0
         for start in range(0, size, block):
             anchors = slice(start, start + block)
-            arguments = (gram_student, inverse_student, gram_teacher, inverse_teacher, anchors)
+            arguments = (*of_student, inverse_student, *of_teacher, inverse_teacher, anchors)
             if block >= size:
                 total = total + _angle_loss(*arguments)
             else:
@@ -105,16 +105,16 @@ def _check_batch(student: Tensor, teacher: Tensor) -> None:
         )
 
 
-def _gram(x: Tensor) -> Tensor:
-    """Dot products [B, B] of the rows less their mean, which changes neither distances nor angles."""
+def _dots(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the rows less their mean, which changes neither distances nor angles: dot products [B, B], and those
+    with themselves [B], which are not a view of the former: compiled code may write over what it viewed."""
     x = double_precision(x)
     x = x - x.detach().mean(dim=0) if len(x) else x
-    return x @ x.T
+    return x @ x.T, x.square().sum(dim=1)
 
 
-def _squared_distances(gram: Tensor) -> tuple[Tensor, Tensor]:
+def _squared_distances(gram: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Squared distances [B, B], 1 between equal embeddings, and which pairs are apart."""
-    lengths = gram.diagonal()
     both = lengths[:, None] + lengths
     squared = both - 2.0 * gram
     apart = squared > 64 * torch.finfo(gram.dtype).eps * both.detach()  # less is rounding
@@ -122,14 +122,14 @@ def _squared_distances(gram: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(apart, squared, 1.0), apart
 
 
-def _distances(gram: Tensor) -> Tensor:
-    squared, apart = _squared_distances(gram)
+def _distances(gram: Tensor, lengths: Tensor) -> Tensor:
+    squared, apart = _squared_distances(gram, lengths)
     return torch.where(apart, squared.sqrt(), 0.0)
 
 
-def _inverse_distances(gram: Tensor) -> Tensor:
+def _inverse_distances(gram: Tensor, lengths: Tensor) -> Tensor:
     """1 / distance [B, B]; 0 between equal embeddings."""
-    squared, apart = _squared_distances(gram)
+    squared, apart = _squared_distances(gram, lengths)
     return torch.where(apart, squared.rsqrt(), 0.0)
 
 
@@ -140,16 +140,21 @@ def _in_units_of_mean(distances: Tensor) -> Tensor:
 
 
 def _angle_loss(
-    gram: Tensor, inverse: Tensor, gram_teacher: Tensor, inverse_teacher: Tensor, anchors: slice
+    gram: Tensor,
+    lengths: Tensor,
+    inverse: Tensor,
+    gram_teacher: Tensor,
+    lengths_teacher: Tensor,
+    inverse_teacher: Tensor,
+    anchors: slice,
 ) -> Tensor:
     """Sum of the Huber losses of the triplets with these anchors."""
-    wanted = _cosines(gram_teacher, inverse_teacher, anchors)
-    return F.smooth_l1_loss(_cosines(gram, inverse, anchors), wanted, reduction="sum")
+    wanted = _cosines(gram_teacher, lengths_teacher, inverse_teacher, anchors)
+    return F.smooth_l1_loss(_cosines(gram, lengths, inverse, anchors), wanted, reduction="sum")
 
 
-def _cosines(gram: Tensor, inverse: Tensor, anchors: slice) -> Tensor:
+def _cosines(gram: Tensor, lengths: Tensor, inverse: Tensor, anchors: slice) -> Tensor:
     """Cosines [b, B, B] of the angles at each anchor."""
-    rows, scale = gram[anchors], inverse[anchors]
-    lengths = gram.diagonal()[anchors]
-    dots = gram - rows[:, :, None] - rows[:, None, :] + lengths[:, None, None]
+    rows, scale, own = gram[anchors], inverse[anchors], lengths[anchors]
+    dots = gram - rows[:, :, None] - rows[:, None, :] + own[:, None, None]
     return dots * scale[:, :, None] * scale[:, None, :]

@@ -31,8 +31,12 @@ class CompiledLoss:
 
     def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network):
         import torch._dynamo.config as limits
+        import torch._functorch.config as memory
 
         limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
+        # What the forward pass saves may be a view of something else it saves; the backward pass would write over
+        # the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.11 and 2.13).
+        memory.donated_buffer = False
         self.student, self._around = student, torch.compile(loss)
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
