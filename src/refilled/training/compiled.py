@@ -34,8 +34,8 @@ class CompiledLoss:
         import torch._functorch.config as memory
 
         limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
-        # What the forward pass saves may be a view of something else it saves; the backward pass would write over
-        # the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.11 and 2.13).
+        # What the forward pass saves may be a view of something else it saves: the backward pass would write
+        # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
         memory.donated_buffer = False
         self.student, self._around = student, torch.compile(loss)
 
