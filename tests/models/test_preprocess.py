@@ -34,6 +34,12 @@ def test_grey_images_reach_every_channel_of_a_colour_network():
     assert torch.equal(network.prepare(grey), grey.repeat(1, 3, 1, 1))
 
 
+def test_bytes_are_pixels_in_0_to_1():
+    network = load("convnet-2", 2, image_size=8)
+    raw = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
+    assert torch.equal(network.prepare(raw), network.prepare(raw.float() / 255))
+
+
 def test_colour_images_do_not_enter_a_grey_network(images):
     with pytest.raises(ValueError, match="takes 1 channels, the images have 3"):
         load("convnet-2", 2, channels=1).embed(images)

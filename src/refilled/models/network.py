@@ -82,7 +82,9 @@ class Network(nn.Module):
         self._std.copy_(torch.tensor(std).view_as(self._std))
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Pixels in 0..1 [B, channels, H, W] as this network wants them: its side, normalised."""
+        """Pixels in 0..1, or bytes, [B, channels, H, W] as this network wants them: its side, normalised."""
+        if images.dtype == torch.uint8:
+            images = images / 255
         channels, wanted = images.shape[1], self.preprocess.channels
         if channels != wanted:
             if channels != 1:
@@ -112,7 +114,7 @@ class Network(nn.Module):
         return responses, self.activation(responses[-1]).mean(dim=(2, 3))
 
     def embed(self, images: Tensor) -> Tensor:
-        """Embeddings [B, dim] of images [B, channels, H, W] in 0..1."""
+        """Embeddings [B, dim] of images [B, channels, H, W] in 0..1, or bytes."""
         return self.embed_prepared(self.prepare(images))
 
     def classify(self, embeddings: Tensor) -> Tensor:
@@ -120,7 +122,7 @@ class Network(nn.Module):
         return self.head(embeddings)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, dim] and logits [B, classes] of images [B, channels, H, W] in 0..1."""
+        """Embeddings [B, dim] and logits [B, classes] of images [B, channels, H, W] in 0..1, or bytes."""
         embeddings = self.embed(images)
         return embeddings, self.classify(embeddings)
 
