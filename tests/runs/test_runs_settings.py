@@ -148,3 +148,19 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
     assert "busy (load 3.4 on 2 cores)" in both[1]
     monkeypatch.setattr(os, "getloadavg", lambda: (1.2, 0.0, 0.0), raising=False)
     assert run._hints(cpu, TrainSettings(precision="float32")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "switch"),
+    [({"weight": "pl"}, "strength"), ({"embedding_share": 0.0, "margin": 0.2}, "embedding_share")],
+)
+def test_a_setting_of_a_term_that_is_off_is_refused(given, switch):
+    with pytest.raises(UserError, match=f"does nothing in refilled while {switch} is 0; give it too"):
+        sort_settings(get_method("refilled"), given)
+
+
+def test_it_may_be_given_with_its_term_or_as_it_is():
+    own = sort_settings(get_method("refilled"), {"weight": "pl", "strength": 1.0})[2]
+    assert (own.weight, own.strength) == ("pl", 1.0)
+    assert sort_settings(get_method("refilled"), {"weight": "head"})[2].weight == "head"
+    assert sort_settings(get_method("refilled-two-stages"), {"weight": "pl"})[2].weight == "pl"

@@ -69,10 +69,10 @@ def test_a_setting_that_is_younger_than_a_record_counts_with_its_default(tmp_pat
     del record["cell"]["teacher"]["settings"]["train"]["schedule"]
     path.write_text(json.dumps(record) + "\n")
     assert Ledger(path).has(cell())
-    record["cell"]["settings"]["method"]["weight"] = "pl"  # a default that has changed since
+    record["cell"]["settings"]["method"]["fade"] = 0.5  # a default that has changed since
     path.write_text(json.dumps(record) + "\n")
     assert not Ledger(path).has(cell())
-    assert Ledger(path).has(cell(weight="pl"))
+    assert Ledger(path).has(cell(fade=0.5))
 
 
 def test_broken_lines_are_named_and_kept(tmp_path):

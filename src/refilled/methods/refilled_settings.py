@@ -1,7 +1,8 @@
 """Settings of ReFilled and its variants: each variant has those that do something in it, and no others."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from refilled.checks import check_choices, check_number
 from refilled.methods.kd import KDSettings
@@ -9,6 +10,20 @@ from refilled.objectives.comparison import SMALLEST_TAU
 
 Posterior = Literal["dot", "scaled", "cosine", "literal"]
 Weight = Literal["head", "pl", "gap", "none"]
+
+_SWITCHES = {
+    "strength": ("tau_teacher", "tau_student", "posterior", "weight"),
+    "embedding_share": (
+        "comparison_tau_teacher", "comparison_tau_student", "comparison_scale", "margin", "max_impostors",
+    ),
+}  # fmt: skip
+"""Settings that switch a term off where they are 0, and those of that term."""
+
+
+def idle_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The names among these settings that do nothing, each with the setting whose 0 is the reason."""
+    off = {name: switch for switch, own in _SWITCHES.items() if settings.get(switch) == 0 for name in own}
+    return {name: switch for name, switch in off.items() if name in settings}
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
 
     strength: float = 0.0
     """Lambda, the weight of the teacher's term in the second stage. The paper has 2. 0: there is none, and
-    tau_teacher, tau_student, posterior and weight, which are the term's, do nothing."""
+    tau_teacher, tau_student, posterior and weight, which are the term's, are refused."""
     embedding_share: float = 0.25
     """Share of the epochs that goes to the first stage; 0: there is none."""
     imitation: float = 5.0

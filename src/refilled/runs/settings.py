@@ -9,6 +9,7 @@ from refilled.checks import check_choices, check_number
 from refilled.data import AUGMENTATIONS
 from refilled.errors import UserError, unknown
 from refilled.methods import Method
+from refilled.methods.refilled_settings import idle_settings
 from refilled.training import TrainSettings
 
 _HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
@@ -57,7 +58,7 @@ class DataSettings:
 
 
 def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettings, DataSettings, Any]:
-    """Settings by name into those of training, data and method; an unknown name is refused."""
+    """Settings by name into those of training, data and method; unknown and idle ones are refused."""
     kinds = (TrainSettings, DataSettings, method.settings)
     taken: list[dict[str, Any]] = [{}, {}, {}]
     for name, value in settings.items():
@@ -67,7 +68,19 @@ def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettin
             raise unknown(f"setting of method {method.name}", name, known)
         taken[place][name] = value
     train, data, own = (kind(**values) for kind, values in zip(kinds, taken))
+    _refuse_idle(method, own, taken[2])
     return train, data, own
+
+
+def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
+    """Refuse what was given and would do nothing; a default that is spelt out may stay."""
+    usual = dataclasses.asdict(method.settings())
+    for name, switch in idle_settings(dataclasses.asdict(own)).items():
+        if name in given and given[name] != usual[name]:
+            raise UserError(
+                f"{name}={given[name]} does nothing in {method.name} while {switch} is 0; "
+                f"give it too, or leave {name} out"
+            )
 
 
 def what_settings(train: TrainSettings, data: DataSettings, own: Any) -> dict[str, dict[str, Any]]:

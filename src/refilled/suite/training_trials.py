@@ -5,6 +5,7 @@ from typing import Any
 
 from refilled.data import Splits
 from refilled.methods import METHODS, get_method
+from refilled.methods.refilled_settings import idle_settings
 from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
@@ -26,11 +27,6 @@ AROUND: dict[str, tuple[float, float]] = {
 }
 """Searched between these multiples of a setting's own value."""
 BETWEEN = {"embedding_share": (0.1, 0.9)}
-_TERMS = {
-    "strength": ("tau_teacher", "tau_student"),
-    "embedding_share": ("comparison_tau_teacher", "comparison_tau_student"),
-}
-"""What does nothing where the setting that switches it on is 0."""
 
 
 class TrainingTrials:
@@ -108,5 +104,5 @@ def _own_settings(cell: Cell) -> dict[str, Any]:
 
 def at_work(settings: dict[str, Any]) -> dict[str, Any]:
     """Without the settings of terms that are switched off."""
-    idle = {name for switch, own in _TERMS.items() if settings.get(switch) == 0 for name in own}
+    idle = idle_settings(settings)
     return {name: value for name, value in settings.items() if name not in idle}
