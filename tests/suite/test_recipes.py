@@ -10,7 +10,7 @@ from refilled.suite.judging import OverSeeds
 from refilled.suite.recipes import ALONE, RECIPES, cell
 from refilled.suite.validation import without_test
 
-POINT = {"overlap": 60, "shots": 50}
+POINT = {"overlap": 60, "shots": 50, "epochs": 200}
 
 
 def test_every_recipe_is_a_training_of_its_own():
@@ -33,9 +33,11 @@ def test_a_line_of_progress_tells_recipes_apart():
     assert "refilled-few, imitation 15.0, imitation_new 5.0 of wrn-40-2" in " ".join(said)
 
 
-def test_epochs_are_halved_where_all_images_are_there():
+def test_only_all_images_are_tried_in_half_the_epochs():
     assert dict(cell(POINT, ALONE).settings)["epochs"] == 200
-    assert dict(cell(POINT | {"shots": None}, ALONE).settings)["epochs"] == 100
+    assert cell(POINT | {"epochs": 100}, ALONE) is None
+    for epochs in (100, 200):
+        assert dict(cell(POINT | {"shots": None, "epochs": epochs}, ALONE).settings)["epochs"] == epochs
 
 
 def test_the_cell_of_the_test_images_is_another_one():
@@ -86,7 +88,7 @@ def test_the_page_says_what_it_was_judged_on(finished, tmp_path):
 
 def test_all_images_are_asked_for_by_their_name():
     table = get_table("recipes")
-    where = table.where({}, ("shots=all", "recipe=few"))
+    where = table.where({}, ("shots=all", "recipe=few", "epochs=100"))
     assert [point["shots"] for point in table.points(where)] == [None] * 3
 
 
