@@ -70,11 +70,14 @@ class OverSeeds:
 
     def gain(self, records: Records, alone: Records, measure: str) -> str | None:
         """``-0.05``: mean over the seeds that both have."""
+        gain = self.mean_gain(records, alone, measure)
+        return None if gain is None else f"{gain:+.2f}"
+
+    def mean_gain(self, records: Records, alone: Records, measure: str) -> float | None:
+        """The same in points; None where they share no seed."""
         by_seed = {record["cell"]["seed"]: record for record in alone}
         pairs = [(r, by_seed[r["cell"]["seed"]]) for r in records if r["cell"]["seed"] in by_seed]
-        if not pairs:
-            return None
-        return f"{100 * sum(a[measure] - b[measure] for a, b in pairs) / len(pairs):+.2f}"
+        return 100 * sum(a[measure] - b[measure] for a, b in pairs) / len(pairs) if pairs else None
 
     def legend(self, what: str) -> str:
         """Of the numbers."""

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from refilled.suite.gains import against_published
 from refilled.suite.judging import Judge
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
@@ -44,6 +45,8 @@ def render(
         if used:
             heading = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
             parts += ([f"## {heading}", ""] if heading else []) + [*lines, ""]
+            compared = against_published(table, ledger, judge, fixed)
+            parts += [*compared, ""] if compared else []
             found += used
     if not found:
         parts += ["Nothing has been measured yet.", ""]
