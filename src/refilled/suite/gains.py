@@ -30,11 +30,9 @@ def against_published(table: Table, ledger: Ledger, judge: Judge, fixed: Mapping
     if not found:
         return []
     columns = tuple(column for column in columns if any((row, column) in found for row in rows))
-    half = (
-        ", as the paper has it, with half the epochs; those at equal epochs are above" if base == HALF else ""
-    )
+    half = ", which has half the epochs (at equal epochs: the table above)" if base == HALF else ""
     lines = [
-        f"Gains over `{base}`, ours and published{half}:",
+        f"Gains over `{base}`{half}, ours and the published ones:",
         "",
         "| " + " | ".join([table.row, *(f"{table.column} {shown(column)}" for column in columns)]) + " |",
         "| --- |" + " --- |" * len(columns),
