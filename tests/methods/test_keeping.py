@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from refilled import objectives
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.methods import METHODS, get_method
@@ -19,6 +20,7 @@ from refilled.methods.keeping import (
     level,
     stands_out,
 )
+from refilled.methods.mixtures import show
 from refilled.models import load
 from refilled.training import TrainSettings, train
 
@@ -36,6 +38,19 @@ def world(method: str = "refilled", epochs: int = 4, **settings):
         chosen, teacher, student, OWN, batches, chosen.settings(**settings), epochs, weight=1.5, tau=2.0
     )
     return teacher, student, batches, stages
+
+
+def test_old_classes_are_kept_with_images_and_not_with_mixtures():
+    teacher, student, batches, stages = world("refilled", mixtures=True)
+    batch = next(iter(batches.epoch(0)))
+    torch.manual_seed(0)
+    terms = stages[1].loss(batch)
+    assert set(terms) == {"cross_entropy", "imitation", "keeping"}
+    torch.manual_seed(0)
+    own = student.embed(show(batch, True).images)[: len(batch)]
+    wanted = teacher.classify(teacher.embed(batch.images))
+    expected = 1.5 * objectives.kd(student.classify(own)[:, : len(teacher.classes)], wanted, tau=2.0)
+    assert float(terms["keeping"]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_all_classes_are_the_teachers_then_the_new_ones():

@@ -83,6 +83,7 @@ def test_default_settings():
         "weight": "head",
         "imitation": 5.0,
         "imitation_new": None,
+        "mixtures": False,
         "fade": 0.0,
     }
 

@@ -128,6 +128,15 @@ def test_layout_of_a_comparison(teacher, image_folder):
     assert settings["method"]["strength"] == 3.0
 
 
+@pytest.mark.parametrize("mixtures", [False, True])
+def test_the_student_alone_sees_mixtures_where_the_method_does(teacher, image_folder, mixtures):
+    known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
+    compare(known, "convnet-1", photos, out="mine", mixtures=mixtures, **TINY)
+    for run in ("mine", "mine/seeds/student-seed0"):
+        settings = json.loads(Path(run, "config.json").read_text())["run"]["settings"]
+        assert settings["method"]["mixtures"] is mixtures
+
+
 def test_a_comparison_is_resumed_and_extended(teacher, image_folder):
     known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
     first = compare(known, "convnet-1", photos, out="mine", alone=False, **TINY)

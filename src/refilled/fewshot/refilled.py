@@ -187,6 +187,8 @@ class RefilledTasks:
         self.training = training or (TaskTraining() if scratch else FineTuning())
         self.settings = settings or (FewSettings() if scratch else TunedSettings())
         self.scratch, self.way = scratch, way
+        if self.settings.mixtures:
+            raise UserError("students of few-shot tasks see no mixtures: leave mixtures out")
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:
         """The embedding, then the classifier; or the classifier alone, if that has all steps."""

@@ -3,24 +3,28 @@
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from refilled.data import Batch, Batches
+from refilled.methods.mixtures import show
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
 
 @dataclass(frozen=True)
 class AloneSettings:
-    """A student alone has no settings of its own."""
+    """Settings of a student alone."""
+
+    mixtures: bool = False
+    """See as many mixtures as images: two images and their labels, blended in a share drawn anew (mixup)."""
 
 
-def cross_entropy_stage(student: Network, epochs: int) -> Stage:
+def cross_entropy_stage(student: Network, epochs: int, mixtures: bool = False) -> Stage:
     """Train the whole student on its labels."""
 
     def loss(batch: Batch) -> dict[str, Tensor]:
-        _, logits = student(batch.images)
-        return {"cross_entropy": F.cross_entropy(logits.float(), batch.labels)}
+        seen = show(batch, mixtures)
+        _, logits = student(seen.images)
+        return {"cross_entropy": seen.cross_entropy(logits)}
 
     return Stage("classifier", epochs, list(student.parameters()), loss)
 
@@ -29,7 +33,7 @@ def stages(
     teacher: Network, student: Network, train: Batches, settings: AloneSettings, epochs: int
 ) -> list[Stage]:
     """One stage, no teacher."""
-    return [cross_entropy_stage(student, epochs)]
+    return [cross_entropy_stage(student, epochs, settings.mixtures)]
 
 
 METHOD = Method(

@@ -19,7 +19,12 @@ def stages(
 ) -> list[Stage]:
     """One stage of cross-entropy, from the teacher's weights and with its way to prepare pixels."""
     whole(student).normalise_by(teacher.preprocess.mean, teacher.preprocess.std)
-    return [replace(cross_entropy_stage(student, epochs), begin=partial(take_over, teacher, student))]
+    return [
+        replace(
+            cross_entropy_stage(student, epochs, settings.mixtures),
+            begin=partial(take_over, teacher, student),
+        )
+    ]
 
 
 METHOD = Method(

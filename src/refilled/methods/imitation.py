@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from refilled import objectives
 from refilled.data import Batches
 from refilled.methods.fresh import fresh
+from refilled.methods.mixtures import Seen
 from refilled.models import Network
 
 
@@ -32,9 +33,9 @@ class Imitation(nn.Module):
         self.linear = nn.Linear(inputs, outputs)
         self.register_buffer("by_class", torch.tensor(weights), persistent=False)
 
-    def forward(self, student_z: Tensor, teacher_z: Tensor, labels: Tensor) -> Tensor:
-        """Scalar for embeddings [B, inputs] and [B, outputs] of images with labels [B]."""
-        return objectives.direction_matching(self.linear(student_z), teacher_z, self.by_class[labels])
+    def forward(self, student_z: Tensor, teacher_z: Tensor, seen: Seen) -> Tensor:
+        """Scalar, the mean over what is seen, for its embeddings [B or 2B, inputs] and [B or 2B, outputs]."""
+        return objectives.direction_matching(self.linear(student_z), teacher_z, seen.by_class(self.by_class))
 
 
 def imitation(

@@ -3,8 +3,8 @@
 Ye, Lu, Zhan: Generalized Knowledge Distillation via Relationship Matching. Two stages: the student's
 embedding learns to compare instances as the teacher does (Section 4.2); then its classifier is matched
 to a class-centre classifier in the teacher's embedding, locally and weighted by trust (Section 4.3).
-Beyond the paper, the student may imitate the teacher's embedding in both stages, and the teacher's terms may
-fade away in the second.
+Beyond the paper, the student may imitate the teacher's embedding in both stages, the teacher's terms may fade
+away in the second, and mixtures of images may be seen beside them.
 """
 
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from refilled.data import Batch, Batches
 from refilled.methods import kd
 from refilled.methods.alone import cross_entropy_stage
 from refilled.methods.imitation import Imitation, imitation
+from refilled.methods.mixtures import show
 from refilled.methods.refilled_settings import (
     AuthorsSettings,
     ClassifierSettings,
@@ -41,14 +42,17 @@ def embedding_stage(
     settings: ComparisonSettings,
     epochs: int,
     imitate: Imitation | None = None,
+    mixtures: bool = False,
 ) -> Stage:
-    """Stage 1: match comparisons, perhaps imitate; the head is not touched."""
+    """Stage 1: match comparisons, perhaps imitate, mixtures too; the head is not touched."""
 
     def loss(batch: Batch) -> dict[str, Tensor]:
-        student_z, teacher_z = student.embed(batch.images), embed(teacher, batch)
-        terms = {"comparison": comparison_term(student_z, teacher_z, batch.labels, settings)}
+        seen, count = show(batch, mixtures and imitate is not None), len(batch)
+        student_z, teacher_z = student.embed(seen.images), seen.teacher_embeddings(teacher, batch)
+        compared = comparison_term(student_z[:count], teacher_z[:count], batch.labels, settings)
+        terms = {"comparison": compared}
         if imitate is not None:
-            terms["imitation"] = imitate(student_z, teacher_z, batch.labels)
+            terms["imitation"] = imitate(student_z, teacher_z, seen)
         return terms
 
     trained = [*student.backbone_parameters(), *_parameters(imitate)]
@@ -63,20 +67,22 @@ def classifier_stage(
     epochs: int,
     imitate: Imitation | None = None,
     fade: float = 0.0,
+    mixtures: bool = False,
 ) -> Stage:
-    """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation; perhaps the
-    student goes on to imitate, and perhaps the teacher's terms fade."""
+    """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation of images; perhaps
+    the student goes on to imitate, mixtures are seen too, and the teacher's terms fade."""
     term = ClassifierTerm(teacher, train, len(student.classes), settings) if settings.strength else None
 
     def loss(batch: Batch) -> dict[str, Tensor]:
-        teacher_z = embed(teacher, batch)
-        student_z, logits = student(batch.images)
+        seen, count = show(batch, mixtures), len(batch)
+        teacher_z = seen.teacher_embeddings(teacher, batch) if imitate is not None else embed(teacher, batch)
+        student_z, logits = student(seen.images)
         left = 1.0 if batch.progress is None else 1 - fade * batch.progress
-        terms = {"cross_entropy": F.cross_entropy(logits.float(), batch.labels)}
+        terms = {"cross_entropy": seen.cross_entropy(logits)}
         if term is not None:
-            terms["local_kd"] = left * term(logits, teacher_z, batch.labels)
+            terms["local_kd"] = left * term(logits[:count], teacher_z[:count], batch.labels)
         if imitate is not None:
-            terms["imitation"] = left * imitate(student_z, teacher_z, batch.labels)
+            terms["imitation"] = left * imitate(student_z, teacher_z, seen)
         return terms
 
     trained = [*student.parameters(), *_parameters(imitate)]
@@ -114,8 +120,9 @@ def two_stages(
     """Algorithm 1: the embedding, then the classifier; or the classifier alone, if that has all epochs."""
     imitate = imitation(teacher, student, train, settings.imitation, settings.imitation_new)
     first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
-    last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade)
-    return [embedding_stage(teacher, student, settings, first, imitate), last] if first else [last]
+    mixtures = settings.mixtures
+    last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade, mixtures)
+    return [embedding_stage(teacher, student, settings, first, imitate, mixtures), last] if first else [last]
 
 
 def _embedding_only(

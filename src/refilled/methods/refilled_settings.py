@@ -120,6 +120,10 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     teacher's does. Not in the paper, which has 0: none."""
     imitation_new: float | None = None
     """The same for images of classes that the teacher does not know; none: as for the others."""
+    mixtures: bool = False
+    """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
+    cross-entropy, with their labels blended alike, and for imitation. The teacher is asked about them in
+    every step. Not in the paper."""
     fade: float = 0.0
     """Share of the teacher's weight in the second stage that has faded away at its end."""
 
@@ -150,6 +154,7 @@ class TwoStageSettings(RefilledSettings):
     weight: Weight = "head"
     imitation: float = 0.0
     imitation_new: float | None = None
+    mixtures: bool = False
     fade: float = 0.0
 
 
@@ -202,6 +207,7 @@ class PaperSettings(RefilledSettings):
     weight: Weight = "pl"
     imitation: float = 0.0
     imitation_new: float | None = None
+    mixtures: bool = False
     fade: float = 0.0
 
 
@@ -225,4 +231,5 @@ class AuthorsSettings(RefilledSettings):
     weight: Weight = "head"
     imitation: float = 0.0
     imitation_new: float | None = None
+    mixtures: bool = False
     fade: float = 0.0

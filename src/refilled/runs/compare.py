@@ -15,7 +15,7 @@ from refilled.models import Network
 from refilled.runs.choice import AUTO, choose_method
 from refilled.runs.distill import distill_seeds
 from refilled.runs.result import Result
-from refilled.runs.settings import DataSettings, field_names
+from refilled.runs.settings import DataSettings, field_names, sort_settings
 from refilled.runs.shared import Shared
 from refilled.training import TrainSettings, make_reporter, pick_device
 
@@ -149,7 +149,8 @@ def compare(
         together: how many seeds are trained at the same time; None: on a GPU up to four, else one.
         resume: go on with an interrupted comparison in ``out``.
         progress: show progress.
-        settings: for both; the method's own settings are for the method only.
+        settings: for both; the method's own settings are for the method only, but for ``mixtures``, which the
+            student alone sees too.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
@@ -167,6 +168,9 @@ def compare(
     at_once = min(seeds, together or (SEEDS_AT_ONCE if on_gpu else 1))
     in_common = Shared(at_once, base)
     method = choose_method(method, data, base, settings | {"seed": first}, in_common)
+    own = sort_settings(get_method(method), settings)[2]
+    if getattr(own, "mixtures", False):  # the teacher's doing is what it adds to that
+        shared["mixtures"] = True
     with_teacher: list[Result] = []
     without: list[Result] = []
     for start in range(0, seeds, at_once):
