@@ -21,6 +21,7 @@ ALONE = "student alone"
 _ONE_STAGE = {"embedding_share": 0.0}
 _NO_KD = {"strength": 0.0}
 _QUARTER = {"embedding_share": 0.25}
+_MIXTURES = {"mixtures": True}
 _KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
 
 
@@ -30,6 +31,7 @@ def _imitate(weight: float, **other: Any) -> dict[str, Any]:
 
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ALONE: ("student", {}),
+    "student alone + mixtures": ("student", _MIXTURES),
     "the paper's settings": ("refilled-paper", {}),
     "two stages": (TWO_STAGES, {}),
     "classifier stage": (TWO_STAGES, _ONE_STAGE),
@@ -50,8 +52,13 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "few + imitation 15 + new 5": ("refilled-few", {"imitation": 15.0, "imitation_new": 5.0}),
     "few + fading": ("refilled-few", {"fade": 1.0}),
     "few + imitation 15": ("refilled-few", {"imitation": 15.0}),
+    "few + mixtures": ("refilled-few", _MIXTURES),
+    "few + imitation 30 + mixtures": ("refilled-few", {"imitation": 30.0} | _MIXTURES),
+    "imitation 30 + mixtures": (TWO_STAGES, _ONE_STAGE | _imitate(30.0) | _MIXTURES),
     "quarter stage 1 + imitation 5": (TWO_STAGES, _QUARTER | _imitate(5.0)),
+    "quarter stage 1 + imitation 5 + mixtures": (TWO_STAGES, _QUARTER | _imitate(5.0) | _MIXTURES),
     "quarter stage 1 + imitation 15": (TWO_STAGES, _QUARTER | _imitate(15.0)),
+    "quarter stage 1 + imitation 15 + mixtures": (TWO_STAGES, _QUARTER | _imitate(15.0) | _MIXTURES),
     "quarter stage 1 + imitation 5 + KD 1": (
         TWO_STAGES, _QUARTER | {"imitation": 5.0, "strength": 1.0, "weight": "none"},
     ),
@@ -73,7 +80,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
 the head of the teacher; *imitation* has its weight, and one for classes that are *new* to the teacher where
-that is another; stage 1 has a share of the epochs."""
+that is another; stage 1 has a share of the epochs. *Mixtures* of images are seen beside the images: a student
+alone that sees them is the fair comparison for those."""
 
 
 def cell(point: Point, recipe: str) -> Cell | None:
