@@ -40,12 +40,13 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
     if row == "fine-tune":
         same = cell.teacher is not None and cell.student == cell.teacher.network
         return replace(cell, method=row, settings=_with(cell, **FINE_TUNING)) if same else None
-    if row in ("student", HALF):
-        epochs = dict(cell.settings)["epochs"] // (2 if row == HALF else 1)
-        return replace(cell, method="student", teacher=None, settings=_with(cell, epochs=epochs))
-    known = field_names(get_method(row).settings)
+    method = "student" if row == HALF else row
+    known = field_names(get_method(method).settings)
     chosen = {name: value for name, value in own.items() if name in known}
-    return replace(cell, method=row, settings=_with(cell, **chosen))
+    if method == "student":
+        epochs = dict(cell.settings)["epochs"] // (2 if row == HALF else 1)
+        return replace(cell, method=method, teacher=None, settings=_with(cell, epochs=epochs, **chosen))
+    return replace(cell, method=method, settings=_with(cell, **chosen))
 
 
 def fill_standard(cell: Cell, row: str, **own: Any) -> Cell | None:
