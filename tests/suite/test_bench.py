@@ -57,17 +57,17 @@ def test_a_teacher_that_had_fewer_settings_is_found(tmp_path):
     runner.make_teachers(cells)
     (folder,) = (tmp_path / "teachers").iterdir()
     (teacher,) = cells[0].teachers
-    key = teacher.as_cell().key
-    before = folder.rename(folder.with_name(folder.name.replace(key, "0123456789abcdef")))
-    ledger = tmp_path / "ledger.jsonl"
-    record = json.loads(ledger.read_text())
-    del record["cell"]["settings"]["train"]["keep_level"]  # as if it had been written before there was one
-    ledger.write_text(json.dumps(record | {"key": "0123456789abcdef"}) + "\n")
+    older = folder.rename(folder.with_name(folder.name.replace(teacher.as_cell().key, "0123456789abcdef")))
+    described = json.loads((older / "cell.json").read_text())
+    del described["settings"]["train"]["keep_level"]  # as if it had been written before there was one
+    (older / "cell.json").write_text(json.dumps(described))
     said = []
-    bench(tmp_path, said).make_teachers(cells)
+    again = bench(tmp_path, said)
+    again.make_teachers(cells)
     assert said == []
-    assert folder.exists()
-    assert not before.exists()
+    assert again.desk.places.teacher_folder(teacher) == older
+    (older / "cell.json").write_text("{")  # what cannot be read is no teacher
+    assert again.desk.places.teacher_folder(teacher) == folder
 
 
 def test_the_joined_head_is_the_teachers_and_the_regressions_alone(tmp_path):

@@ -53,7 +53,7 @@ class Ledger:
                 continue
             try:
                 record = json.loads(line)
-                record["written_key"], record["key"] = record.get("key"), key_of(record["cell"])
+                record["key"] = key_of(record["cell"])
                 judged = "val_accuracy" if record["cell"].get("on_validation") else "test_accuracy"
                 if not isinstance(record[judged], float):
                     raise TypeError(f"{judged} is no number")
@@ -75,11 +75,6 @@ class Ledger:
     def of(self, cell: AnyCell) -> dict[str, Any] | None:
         """What was measured of a cell, in one record; it may be a part of it. None: nothing."""
         return cell.merged(self._by_key.get(cell.key, []))
-
-    def earlier_keys(self, cell: AnyCell) -> list[str]:
-        """Keys that this very cell had when there were fewer settings."""
-        found = [record.get("written_key") for record in self._by_key.get(cell.key, [])]
-        return [key for key in dict.fromkeys(found) if key not in (None, cell.key)]
 
     def has(self, cell: AnyCell) -> bool:
         """Whether that cell was finished before."""

@@ -1,14 +1,17 @@
 """Where data sets and finished teachers lie on this machine; a cell names them, it does not know."""
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from refilled.errors import UserError
-from refilled.suite.cell import Cell, TeacherCell
+from refilled.suite.cell import Cell, TeacherCell, hashed
 
 DATA_VARIABLE = "REFILLED_DATA"
 WORK = Path("runs/bench")
+DESCRIPTION = "cell.json"
+"""What a teacher is, in its run folder."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,23 @@ class Places:
         return f"{name}:{folder}"
 
     def teacher_folder(self, teacher: TeacherCell) -> Path:
-        """Run folder of a teacher."""
-        cell = teacher.as_cell()
-        classes = (teacher.classes or "all").replace(":", "-")
-        return self.work / "teachers" / f"{teacher.data}-{classes}-{teacher.network}-{cell.key}"
+        """Run folder of a teacher; one that has another key, because there were fewer settings when it was
+        trained, is found by its description."""
+        key, classes = teacher.as_cell().key, (teacher.classes or "all").replace(":", "-")
+        name = f"{teacher.data}-{classes}-{teacher.network}"
+        folder = self.work / "teachers" / f"{name}-{key}"
+        others = [] if folder.exists() else sorted(folder.parent.glob(f"{name}-*/{DESCRIPTION}"))
+        found = (other.parent for other in others if _key_of(other) == key)
+        return next(found, folder)
 
     def student_folder(self, cell: Cell) -> Path:
         """Run folder of a student that is trained for a figure."""
         return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
+
+
+def _key_of(description: Path) -> str | None:
+    """The key that the described cell has today; None where nothing can be read."""
+    try:
+        return hashed(Cell.completed(json.loads(description.read_text())))
+    except (OSError, ValueError, KeyError):
+        return None

@@ -5,11 +5,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from refilled.files import write_json
 from refilled.runs.distill import distill
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
-from refilled.suite.places import Places
+from refilled.suite.places import DESCRIPTION, Places
 from refilled.suite.runner import Desk, Runner
 from refilled.suite.task_cell import TaskCell
 from refilled.suite.tasks import TaskRuns
@@ -84,10 +85,6 @@ class Bench:
         folder, cell = self.desk.places.teacher_folder(teacher), teacher.as_cell()
         if teacher.taught_by is not None:
             self._make(teacher.taught_by)
-        for key in self.ledger.earlier_keys(cell):  # it was trained when there were fewer settings
-            before = folder.with_name(folder.name.replace(cell.key, key))
-            if (before / "result.json").exists() and not folder.exists():
-                before.rename(folder)
         if (folder / "result.json").exists() and self.ledger.has(cell):
             return
         self.say(f"teacher: {cell.describe()}")
@@ -97,6 +94,7 @@ class Bench:
             resume=folder.exists(), progress=False, device=str(self.desk.device),
             **(cell.arguments() | self.desk.settings),
         )  # fmt: skip
+        write_json(folder / DESCRIPTION, cell.to_json())
         if not self.ledger.has(cell):
             self.ledger.append(cell, measured_of(result), self.desk.device)
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
