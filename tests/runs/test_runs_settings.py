@@ -155,7 +155,7 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
     [({"weight": "pl"}, "strength"), ({"embedding_share": 0.0, "margin": 0.2}, "embedding_share")],
 )
 def test_a_setting_of_a_term_that_is_off_is_refused(given, switch):
-    with pytest.raises(UserError, match=f"does nothing in refilled while {switch} is 0; give it too"):
+    with pytest.raises(UserError, match=f"does nothing in refilled while {switch} is 0: raise {switch}"):
         sort_settings(get_method("refilled"), given)
 
 

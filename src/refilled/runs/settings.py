@@ -78,8 +78,8 @@ def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
     for name, switch in idle_settings(dataclasses.asdict(own)).items():
         if name in given and given[name] != usual[name]:
             raise UserError(
-                f"{name}={given[name]} does nothing in {method.name} while {switch} is 0; "
-                f"give it too, or leave {name} out"
+                f"{name}={given[name]} does nothing in {method.name} while {switch} is 0: "
+                f"raise {switch}, or leave {name} out"
             )
 
 
