@@ -45,14 +45,14 @@ def close(a, b, tolerance: float = 1e-4) -> bool:
     return all(torch.allclose(left[name], right[name], atol=tolerance) for name in left)
 
 
-def distilled(method: str, augment: str = "crop-flip", dropout: float = 0.0, **settings):
+def distilled(method: str, augment: str = "crop-flip", dropout: float = 0.0, own=None, **settings):
     teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
     student, batches, told = tiny_network(1).cuda(), on_gpu(tiny_batches(augment=augment)), Told()
     for layer in student.modules():
         if isinstance(layer, torch.nn.Dropout):
             layer.p = dropout
     chosen = get_method(method)
-    stages = chosen.stages(teacher, student, batches, chosen.settings(), 2)
+    stages = chosen.stages(teacher, student, batches, chosen.settings(**(own or {})), 2)
     settings = {"precision": "float32"} | settings
     train(stages, student, batches, TrainSettings(epochs=2, lr=0.05, **settings), reporter=told)
     return student, told.lines
@@ -84,6 +84,14 @@ def test_every_augmentation_is_captured(augment):
 def test_dropout_draws_the_same():
     plain, _ = distilled("student", dropout=0.3, step="plain")
     fast, said = distilled("student", dropout=0.3)
+    assert said == []
+    assert close(plain, fast)
+
+
+@pytest.mark.parametrize("method", ["student", "refilled"])
+def test_mixtures_are_drawn_the_same(method):
+    plain, _ = distilled(method, own={"mixtures": True}, step="plain")
+    fast, said = distilled(method, own={"mixtures": True})
     assert said == []
     assert close(plain, fast)
 
