@@ -44,8 +44,8 @@ def panels(studio: Studio, table: Table, x: str, line: str | None = None) -> lis
 
 
 def some(studio: Studio, found: list[dict[str, Any]], *tables: str) -> dict[str, Any]:
-    """The panels as a figure's numbers, without those that have single points where others have lines; none at
-    all is refused, naming the commands that make them."""
+    """The panels as a figure's numbers, without those of single points where others have lines; none at all
+    is refused, naming the commands that make them."""
     if not found:
         commands = " or ".join(f"`{studio.bench(table)}`" for table in tables)
         raise NothingToShow(f"{studio.ledger.path} has no numbers for this; run {commands}")
