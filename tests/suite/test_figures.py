@@ -188,3 +188,9 @@ def test_on_the_command_line(studio, capsys):
     assert "figures/weights.png is written" in capsys.readouterr().out.replace("\n", "")
     with pytest.raises(UserError, match="leave out the table 'cifar100-gkd'"):
         BenchCommand("cifar100-gkd", figures=("overlap",)).run()
+
+
+def test_panels_of_single_points_are_left_out_where_others_have_lines():
+    dot, line = ({"lines": {"student": [{"x": x} for x in range(count)]}} for count in (1, 2))
+    assert lines.some(None, [dot, line]) == {"panels": [line]}
+    assert lines.some(None, [dot]) == {"panels": [dot]}

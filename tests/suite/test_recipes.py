@@ -7,7 +7,7 @@ import torch
 
 from refilled.suite import TABLES, Bench, Ledger, Places, cells_of, get_table, render, tiny_cell
 from refilled.suite.judging import OverSeeds
-from refilled.suite.recipes import ALONE, RECIPES, cell
+from refilled.suite.recipes import ALONE, ALONE_MIXED, RECIPES, alone, cell
 from refilled.suite.validation import without_test
 
 POINT = {"overlap": 60, "shots": 50, "epochs": 200}
@@ -25,6 +25,13 @@ def test_settings_that_a_method_does_not_have_are_no_recipe():
     for name, (_, settings) in RECIPES.items():
         found = cell(POINT, name).resolved()["method"]
         assert {setting: found[setting] for setting in settings} == settings
+
+
+def test_what_sees_mixtures_is_compared_with_a_student_that_does():
+    mixed, plain = cell(POINT, ALONE_MIXED), cell(POINT, ALONE)
+    assert mixed.key != plain.key
+    assert alone(POINT | {"recipe": "few + mixtures"}).key == mixed.key
+    assert alone(POINT | {"recipe": "few"}).key == alone(POINT | {"recipe": ALONE_MIXED}).key == plain.key
 
 
 def test_a_line_of_progress_tells_recipes_apart():

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from refilled.suite.grid import grid
 from refilled.suite.judging import Judge, OverSeeds
 from refilled.suite.ledger import Ledger
 from refilled.suite.rows import HALF
@@ -29,17 +30,9 @@ def against_published(table: Table, ledger: Ledger, judge: Judge, fixed: Mapping
                 found[row, column] = pair
     if not found:
         return []
-    columns = tuple(column for column in columns if any((row, column) in found for row in rows))
     half = ", which has half the epochs (at equal epochs: the table above)" if base == HALF else ""
-    lines = [
-        f"Gains over `{base}`{half}, ours and the published ones:",
-        "",
-        "| " + " | ".join([table.row, *(f"{table.column} {shown(column)}" for column in columns)]) + " |",
-        "| --- |" + " --- |" * len(columns),
-    ]
-    for row in dict.fromkeys(row for row, _ in found):
-        cells = (_text(found.get((row, column))) for column in columns)
-        lines.append("| " + " | ".join([shown(row), *cells]) + " |")
+    texts = {place: f"{ours:+.2f} (paper {paper:+.2f})" for place, (ours, paper) in found.items()}
+    lines = [f"Gains over `{base}`{half}, ours and the published ones:", "", *grid(table, texts)]
     return [*lines, "", f"Above the published gain: {_named(found, True)}. Below: {_named(found, False)}."]
 
 
@@ -57,10 +50,6 @@ def _gains(
     if ours is None or published is None or theirs is None:
         return None
     return ours, published - theirs
-
-
-def _text(pair: tuple[float, float] | None) -> str:
-    return "" if pair is None else f"{pair[0]:+.2f} (paper {pair[1]:+.2f})"
 
 
 def _named(found: Mapping[tuple[Any, Any], tuple[float, float]], above: bool) -> str:

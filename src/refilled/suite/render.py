@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refilled.suite.gains import against_published
+from refilled.suite.grid import grid
 from refilled.suite.judging import Judge
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
@@ -34,14 +35,14 @@ def render(
     if tiny:
         table = tiny_table(table)
     axes = dict(table.axes)
-    *others, row_axis, column_axis = axes
+    others = list(axes)[:-2]
     parts = [f"# {table.name}", "", table.title + ".", "", f"Paper: {table.source}.", ""]
     if tiny:
         parts += ["**Tiny**: digits, small networks and a few steps, only to see that it runs.", ""]
     found: list[dict[str, Any]] = []
     for values in itertools.product(*(axes[name] for name in others)):
         fixed = dict(zip(others, values))
-        lines, used = _grid(table, ledger, judge, fixed, row_axis, column_axis)
+        lines, used = _measured(table, ledger, judge, fixed)
         if used:
             heading = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
             parts += ([f"## {heading}", ""] if heading else []) + [*lines, ""]
@@ -56,30 +57,20 @@ def render(
     return "\n".join(parts)
 
 
-def _grid(
-    table: Table, ledger: Ledger, judge: Judge, fixed: Mapping[str, Any], row_axis: str, column_axis: str
+def _measured(
+    table: Table, ledger: Ledger, judge: Judge, fixed: Mapping[str, Any]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Lines of one table, and the records in it; rows and columns without any number are left out."""
-    rows, columns = table.axes[row_axis], table.axes[column_axis]
+    """Lines of one table, and the records in it."""
     texts: dict[tuple[Any, Any], str] = {}
     used: list[dict[str, Any]] = []
-    for row in rows:
-        for column in columns:
-            point = {**fixed, row_axis: row, column_axis: column}
+    for row in table.axes[table.row]:
+        for column in table.axes[table.column]:
+            point = {**fixed, table.row: row, table.column: column}
             records = _records(table.cell(point), ledger, judge)
             if records:
                 used += records
                 texts[row, column] = _text(table, ledger, judge, point, records)
-    columns = tuple(column for column in columns if any((row, column) in texts for row in rows))
-    lines = [
-        "| " + " | ".join([row_axis, *(f"{column_axis} {shown(column)}" for column in columns)]) + " |",
-        "| --- |" + " --- |" * len(columns),
-    ]
-    for row in rows:
-        if any((row, column) in texts for column in columns):
-            cells = (texts.get((row, column), "") for column in columns)
-            lines.append("| " + " | ".join([shown(row), *cells]) + " |")
-    return lines, used
+    return grid(table, texts), used
 
 
 def _records(cell: AnyCell | None, ledger: Ledger, judge: Judge) -> list[dict[str, Any]]:
