@@ -38,8 +38,8 @@ def test_settings_that_make_no_sense_are_refused_by_name(wrong, named):
         TrainSettings(**wrong)
 
 
-@pytest.mark.parametrize(("images", "expected"), [(25_000, 256), (1250, 256), (136, 34), (30, 16), (4, 16)])
-def test_a_batch_is_a_quarter_of_few_images(images, expected):
+@pytest.mark.parametrize(("images", "expected"), [(25_000, 256), (2500, 39), (1250, 19), (136, 16), (4, 16)])
+def test_few_images_come_in_small_batches(images, expected):
     assert TrainSettings().batch_of(images) == expected
     assert TrainSettings(batch_size=100).batch_of(images) == 100
 

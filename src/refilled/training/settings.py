@@ -23,7 +23,8 @@ class TrainSettings:
     epochs: int = 100
     """Passes over the training images, all stages together, so that equal numbers compare fairly."""
     batch_size: int | None = None
-    """Images of a step; none: 256, or a quarter of the training images where that is less (16 at least)."""
+    """Images of a step; none: 256, or as few as make 64 steps of an epoch (16 at least): few images in large
+    batches are few steps."""
     lr: float = 0.1
     """Learning rate at the start of each stage."""
     momentum: float = 0.9
@@ -85,7 +86,7 @@ class TrainSettings:
 
     def batch_of(self, images: int) -> int:
         """Images of a step for a training set of that many."""
-        return self.batch_size or min(256, max(16, images // 4))
+        return self.batch_size or min(256, max(16, images // 64))
 
     def learning_rate(self, progress: float) -> float:
         """Learning rate at a point of a stage, from 0 (its start) to 1 (its end)."""
