@@ -83,6 +83,7 @@ def test_default_settings():
         "weight": "head",
         "imitation": 5.0,
         "imitation_new": None,
+        "imitation_unlabelled": 30.0,
         "mixtures": False,
         "fade": 0.0,
     }

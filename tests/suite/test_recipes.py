@@ -23,8 +23,9 @@ def test_every_recipe_is_a_training_of_its_own():
 def test_settings_that_a_method_does_not_have_are_no_recipe():
     """A name that is misspelt in a recipe would be left out silently."""
     for name, (_, settings) in RECIPES.items():
-        found = cell(POINT, name).resolved()["method"]
-        assert {setting: found[setting] for setting in settings} == settings
+        found = cell(POINT, name).resolved()
+        known = found["method"] | {"unlabelled_classes": found["data"]["unlabelled_classes"]}
+        assert {setting: known[setting] for setting in settings} == settings
 
 
 def test_what_sees_mixtures_is_compared_with_a_student_that_does():

@@ -75,3 +75,23 @@ def test_a_table_that_does_not_fit_is_not_made(monkeypatch):
     monkeypatch.setattr("refilled.training.answers.available_bytes", lambda: 24 * 9 * network.dim * 4)
     asked(Teachers().answers(network, batches, 1000), batches, network)
     assert sum(calls) == 24
+
+
+@pytest.mark.parametrize("epochs", [1, 1000])
+def test_images_without_labels_are_asked_about_too(epochs, monkeypatch):
+    calls, network, own = calls_of(monkeypatch), frozen(), tiny_batches()
+    images = torch.cat([own.source.images, own.source.images.flip(3)])
+    batches = Batches(images, own.labels, 8, "crop-flip", seed=2, unlabelled=3)
+    answers = Teachers().answers(network, batches, epochs)
+    assert sum(calls) == (0 if epochs == 1 else batches.views * len(images))
+    asked(answers, batches, network)
+
+
+def test_few_of_many_images_without_labels_are_not_worth_a_table(monkeypatch):
+    """All views of all images are more than will ever be seen."""
+    calls, network, own = calls_of(monkeypatch), frozen(), tiny_batches()
+    batches = Batches(own.source.images.repeat(50, 1, 1, 1), own.labels, 8, "none", unlabelled=1)
+    Teachers().answers(network, batches, 2)
+    assert not calls
+    Teachers().answers(network, Batches(own.source.images, own.labels, 8, "none"), 2)
+    assert calls

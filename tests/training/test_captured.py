@@ -42,7 +42,7 @@ def weights(network) -> dict[str, torch.Tensor]:
 
 def close(a, b, tolerance: float = 1e-4) -> bool:
     left, right = weights(a), weights(b)
-    return all(torch.allclose(left[name], right[name], atol=tolerance) for name in left)
+    return all(torch.allclose(left[name], right[name], rtol=tolerance, atol=tolerance) for name in left)
 
 
 def distilled(method: str, augment: str = "crop-flip", dropout: float = 0.0, own=None, **settings):
@@ -94,6 +94,21 @@ def test_mixtures_are_drawn_the_same(method):
     fast, said = distilled(method, own={"mixtures": True})
     assert said == []
     assert close(plain, fast)
+
+
+def test_images_without_labels_are_captured_too():
+    def learned(step):
+        own = tiny_batches(augment="crop-flip")
+        images = torch.cat([own.source.images, own.source.images.flip(2)]).cuda()
+        batches = Batches(images, own.labels.cuda(), own.batch_size, own.augment, own.seed, unlabelled=5)
+        teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
+        student, chosen = tiny_network(1).cuda(), get_method("refilled")
+        stages = chosen.stages(teacher, student, batches, chosen.settings(), 2)
+        settings = TrainSettings(epochs=2, lr=0.05, precision="float32", step=step)
+        train(stages, student, batches, settings, reporter=Told())
+        return student
+
+    assert close(learned("plain"), learned("auto"))
 
 
 def test_bfloat16_learns_too():

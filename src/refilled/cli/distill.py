@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from refilled.cli.options import Data, Images, Student, Training, chosen_folder
+from refilled.cli.options import Data, ImagesAndMore, Student, Training, chosen_folder
 from refilled.cli.printing import print_accuracy, print_table, say
 from refilled.errors import unknown
 from refilled.methods import METHODS, get_method
@@ -46,7 +46,7 @@ class DistillCommand:
     resume: bool = False
     """Go on with the interrupted run in --out."""
     training: Training = field(default_factory=TrainSettings)
-    images: Images = field(default_factory=DataSettings)
+    images: ImagesAndMore = field(default_factory=DataSettings)
 
     def run(self) -> None:
         """Distil and print the accuracy, or the verdict."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from refilled.errors import UserError
-from refilled.runs import DataSettings
+from refilled.runs import DataSettings, ImageSettings
 from refilled.training import TrainSettings
 
 _DATA_HELP = (
@@ -17,7 +17,8 @@ _STUDENT_HELP = "wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME
 Data = Annotated[Positional[str], arg(metavar="DATA", help=_DATA_HELP)]
 Student = Annotated[str, arg(help=_STUDENT_HELP)]
 Training = Annotated[TrainSettings, arg(name="")]
-Images = Annotated[DataSettings, arg(name="")]
+Images = Annotated[ImageSettings, arg(name="")]
+ImagesAndMore = Annotated[DataSettings, arg(name="")]
 
 
 def chosen_folder(out: Path | None, resume: bool, name: str) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from refilled.cli.options import Data, Images, Student, Training, chosen_folder
 from refilled.cli.printing import print_accuracy
-from refilled.runs import DataSettings, distill
+from refilled.runs import ImageSettings, distill
 from refilled.training import TrainSettings
 
 
@@ -23,7 +23,7 @@ class TrainCommand:
     resume: bool = False
     """Go on with the interrupted run in --out."""
     training: Training = field(default_factory=TrainSettings)
-    images: Images = field(default_factory=DataSettings)
+    images: Images = field(default_factory=ImageSettings)
 
     def run(self) -> None:
         """Train and print the accuracy."""

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from refilled.data.augment import AUGMENTATIONS, augment
 from refilled.data.batches import Batch, Batches, Plan
 from refilled.data.cifar100 import find_cifar100, read_cifar100
 from refilled.data.cub import find_cub, read_cub
 from refilled.data.digits import read_digits
 from refilled.data.dogs import find_dogs, read_dogs
-from refilled.data.folder import read_folder
+from refilled.data.folder import images_under, read_folder
 from refilled.data.images import ImageSet, Pixels, Progress, Splits, check_trainable, load_set
 from refilled.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from refilled.data.orders import CLASS_ORDERS
@@ -26,8 +28,8 @@ from refilled.labels import LabelSpace
 __all__ = [
     "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Plan",
     "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
-    "hold_out", "load_set", "open_data", "order_classes", "read_cifar100", "read_cub", "read_digits",
-    "read_dogs", "read_folder", "read_miniimagenet",
+    "hold_out", "load_set", "open_data", "open_unlabelled", "order_classes", "read_cifar100", "read_cub",
+    "read_digits", "read_dogs", "read_folder", "read_miniimagenet",
 ]  # fmt: skip
 
 _Finder = Callable[[Path], Path | None]
@@ -86,15 +88,65 @@ def open_data(
     return splits
 
 
-def _read(spec: str | Path, split_seed: int, val_fraction: float, skip_bad_images: bool) -> Splits:
+def open_unlabelled(
+    spec: str | Path,
+    data: str | Path | None = None,
+    *,
+    classes: str | LabelSpace | None = None,
+    class_order: str | Path = "default",
+    split_seed: int = 0,
+    val_fraction: float = 0.1,
+    skip_bad_images: bool = False,
+) -> ImageSet:
+    """Images whose labels are not read, if they have any; files are not decoded yet.
+
+    Args:
+        spec: a folder of image files, which is taken whole, however it is arranged; or anything that
+            :func:`open_data` takes, of which the training images are taken.
+        data: what is learned beside them, as for :func:`open_data`. Where it is the same, its validation and
+            test images are left out; a folder in it, or around it, is refused.
+        classes: only these; a folder of image files then needs a folder for each class.
+        class_order: as for :func:`open_data`, and so are all others.
+
+    Returns:
+        A set with one class, of which nothing is known.
+    """
+    layout, path = _locate(spec)
+    where, learned = path.resolve(), _locate(data)[1].resolve() if data is not None else None
+    if layout == "folder" and classes is None and where != learned:
+        if learned is not None and (where in learned.parents or learned in where.parents):
+            raise UserError(
+                f"{path} and {data} lie in one another, so that test images could be among those without "
+                f"labels; keep the two apart"
+            )
+        files = images_under(path)
+        if not files:
+            raise UserError(f"{path} holds no images, and no folder in it does")
+        pixels: Pixels = FilePixels(files, skip_bad_images=skip_bad_images)
+    else:
+        pixels = open_data(
+            spec, classes=classes, class_order=class_order, split_seed=split_seed, val_fraction=val_fraction,
+            skip_bad_images=skip_bad_images,
+        ).train.pixels  # fmt: skip
+    return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), LabelSpace(["unlabelled"]))
+
+
+def _locate(spec: str | Path) -> tuple[str, Path]:
+    """Layout and folder of what a person calls data; digits, which have none, are at a path of that name."""
     if spec == "digits":
-        return read_digits(split_seed=split_seed, val_fraction=val_fraction)
+        return "digits", Path("digits")
     layout, _, rest = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     layout = layout if layout in {*_KNOWN, "folder"} and rest else ""
     path = Path(rest if layout else spec).expanduser()
     if not path.exists():
         raise UserError(f"no such folder: {path}{_near_miss(str(spec))} ({_ACCEPTED})")
-    layout = layout or _detect(path)
+    return layout or _detect(path), path
+
+
+def _read(spec: str | Path, split_seed: int, val_fraction: float, skip_bad_images: bool) -> Splits:
+    layout, path = _locate(spec)
+    if layout == "digits":
+        return read_digits(split_seed=split_seed, val_fraction=val_fraction)
     if layout == "cifar100":
         return read_cifar100(path, split_seed=split_seed, val_fraction=val_fraction)
     return _FILE_READERS[layout](

@@ -19,19 +19,20 @@ class Batch:
     """What one training step sees."""
 
     images: Tensor
-    """float32 [B, C, H, W] from 0 to 1"""
+    """float32 [B + U, C, H, W] from 0 to 1: those with labels, then those without, if there are any"""
     labels: Tensor
     """int64 [B]"""
     rows: Tensor
-    """int64 [B], which images of the set they are"""
+    """int64 [B + U], which images of the set they are"""
     views: Tensor | None = None
-    """int64 [B], which views of them are seen; None where views are endless"""
+    """int64 [B + U], which views of them are seen; None where views are endless"""
     embeddings: Tensor | None = None
-    """[B, dim] of the network that the stage asks, for these views, where they are known already"""
+    """[B + U, dim] of the network that the stage asks, for these views, where they are known already"""
     progress: Tensor | None = None
     """float32 [], how much of the stage's epochs lies behind: 0 at its start; None outside of training"""
 
     def __len__(self) -> int:
+        """Images with labels."""
         return len(self.labels)
 
 
@@ -40,9 +41,9 @@ class Plan:
     """All draws of an epoch: which images each step sees, and which view of each."""
 
     rows: Tensor
-    """int64 [steps, B]"""
+    """int64 [steps, B + U]"""
     views: Tensor
-    """int64 [steps, B], or float32 [steps, B, 5] where views are endless"""
+    """int64 [steps, B + U], or float32 [steps, B + U, 5] where views are endless"""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -57,12 +58,15 @@ class Batches:
     and compiled steps need.
 
     Args:
-        images: uint8 [N, C, side, side] on the device where training happens, or another source of them.
+        images: uint8 [N, C, side, side] on the device where training happens, or another source of them;
+            more than N, if the others have no labels.
         labels: int64 [N], on the same device.
         batch_size: B, cut to N.
         augment: name of an augmentation, see :func:`refilled.data.augment.augment`.
         seed: decides the shuffles and augmentations of all epochs.
         views: each image is only ever seen in this many views, drawn once; None: in all there are.
+        unlabelled: U, images without a label in a step beside the others, cut to those there are; an epoch
+            is over when every image with a label was seen.
     """
 
     def __init__(
@@ -73,10 +77,11 @@ class Batches:
         augment: str = "none",
         seed: int = 0,
         views: int | None = None,
+        unlabelled: int = 0,
     ):
         self.source: Source = Resident(images) if isinstance(images, Tensor) else images
         count, _, *side = self.source.shape
-        if count == 0 or count != len(labels):
+        if len(labels) == 0 or count < len(labels) or (count > len(labels)) != (unlabelled > 0):
             raise UserError(f"batches need images and as many labels, not {count} and {len(labels)}")
         if self.source.device != labels.device:
             raise UserError(
@@ -87,7 +92,9 @@ class Batches:
         if views is not None and views < 1:
             raise UserError(f"an image is seen in at least 1 view, not {views}")
         self.labels = labels
-        self.batch_size = min(batch_size, count)
+        self.batch_size = min(batch_size, len(labels))
+        self.unlabelled = min(unlabelled, count - len(labels))
+        """Images without a label in a step."""
         self.augment = augment
         self.seed = seed
         self._side = (side[0], side[1])
@@ -113,6 +120,11 @@ class Batches:
         """Where batches are."""
         return self.labels.device
 
+    @property
+    def asked(self) -> int:
+        """Images of an epoch, those without labels too."""
+        return len(self) * (self.batch_size + self.unlabelled)
+
     def plan(self, number: int, salt: int = 0) -> Plan:
         """The draws of one epoch; a function of (seed, salt, number) alone, so that a resumed run has the
         same ones.
@@ -124,12 +136,23 @@ class Batches:
         generator = seeded_generator(self.seed, salt, number, device=self.device)
         shuffled = torch.randperm(len(self.labels), generator=generator, device=self.device)
         count = len(self) * self.batch_size
-        rows = torch.cat([shuffled, shuffled[: count - len(shuffled)]])
+        rows = torch.cat([shuffled, shuffled[: count - len(shuffled)]]).view(len(self), -1)
+        if self.unlabelled:
+            rows = torch.cat([rows, self._unlabelled_rows(generator)], dim=1)
         if self._fixed is None:
-            views = self._draw(count, generator)
+            views = self._draw(rows.numel(), generator)
         else:
-            views = torch.randint(0, self._fixed.shape[1], (count,), generator=generator, device=self.device)
-        return Plan(rows.view(len(self), -1), views.unflatten(0, (len(self), -1)))
+            most = self._fixed.shape[1]
+            views = torch.randint(0, most, (rows.numel(),), generator=generator, device=self.device)
+        return Plan(rows, views.unflatten(0, (len(self), -1)))
+
+    def _unlabelled_rows(self, generator: torch.Generator) -> Tensor:
+        """Rows [steps, U]; none comes a second time before all have come once."""
+        first, wanted = len(self.labels), len(self) * self.unlabelled
+        there = self.source.shape[0] - first
+        times = -(-wanted // there)
+        shuffles = [torch.randperm(there, generator=generator, device=self.device) for _ in range(times)]
+        return first + torch.cat(shuffles)[:wanted].view(len(self), -1)
 
     def epoch(self, number: int, salt: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, as :meth:`plan` has them."""
@@ -138,10 +161,14 @@ class Batches:
             yield self.assemble(raw, rows, views)
 
     def assemble(self, raw: Tensor, rows: Tensor, views: Tensor) -> Batch:
-        """A batch from the bytes of its images [B, C, side, side], their rows [B] and their views."""
-        shown = views if self._fixed is None else self._fixed[rows, views]
-        images = show(raw, self.augment, shown)
-        return Batch(images, self.labels[rows], rows, views if self.views is not None else None)
+        """A batch from the bytes of its images [B + U, C, side, side], their rows [B + U] and their views."""
+        images = self.shown(raw, rows, views)
+        labels = self.labels[rows[: self.batch_size]] if self.unlabelled else self.labels[rows]
+        return Batch(images, labels, rows, views if self.views is not None else None)
+
+    def shown(self, raw: Tensor, rows: Tensor, views: Tensor) -> Tensor:
+        """Views [B] of the images of any rows [B], from their bytes: float32 [B, C, side, side]."""
+        return show(raw, self.augment, views if self._fixed is None else self._fixed[rows, views])
 
     def shows_the_same(self, other: "Batches") -> bool:
         """Whether any row and view is the same picture in both, whatever their order."""

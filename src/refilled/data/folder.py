@@ -175,7 +175,7 @@ def _list_classes(folder: Path) -> ClassFiles:
         raise UserError(f"{folder} holds images but no class folders; put them in {folder}/CLASS/…")
     if not class_folders:
         raise UserError(f"{folder} is empty; put images in {folder}/CLASS/…")
-    listing = {class_folder.name: _images_under(class_folder) for class_folder in class_folders}
+    listing = {class_folder.name: images_under(class_folder) for class_folder in class_folders}
     empty = [name for name, files in listing.items() if not files]
     if len(empty) == len(listing):
         raise UserError(f"{folder} has folders but no images in them (files {' '.join(IMAGE_SUFFIXES)})")
@@ -185,7 +185,8 @@ def _list_classes(folder: Path) -> ClassFiles:
     return listing
 
 
-def _images_under(folder: Path) -> list[Path]:
+def images_under(folder: Path) -> list[Path]:
+    """All image files of a folder and the folders in it, sorted by name; hidden ones do not count."""
     found, seen = [], set()
     waiting = [folder]
     while waiting:

@@ -17,6 +17,9 @@ Progress = Callable[[int, int], None]
 class Pixels(Protocol):
     """Images that can be turned into one uint8 tensor: held in memory, or files on disk."""
 
+    channels: int
+    """3 for colour, 1 for gray."""
+
     def __len__(self) -> int: ...
 
     def select(self, rows: Sequence[int]) -> "Pixels":
@@ -77,6 +80,8 @@ class Splits:
     """Name of the augmentation that suits these images."""
     note: str = ""
     """One line for the person: what split was made, and how."""
+    unlabelled: ImageSet | None = None
+    """Images for training whose labels are not read; see :func:`refilled.data.open_unlabelled`."""
 
     @property
     def classes(self) -> LabelSpace:

@@ -33,6 +33,7 @@ class TensorPixels:
             raise UserError(f"images must be uint8 [N, C, side, side], not {kind} {list(images.shape)}")
         self.images = images
         self.rows = rows
+        self.channels = images.shape[1]
 
     def __len__(self) -> int:
         return len(self.images) if self.rows is None else len(self.rows)

@@ -189,6 +189,10 @@ class RefilledTasks:
         self.scratch, self.way = scratch, way
         if self.settings.mixtures:
             raise UserError("students of few-shot tasks see no mixtures: leave mixtures out")
+        if self.settings.imitation_unlabelled != type(self.settings)().imitation_unlabelled:
+            raise UserError(
+                "students of few-shot tasks see no images without labels: leave imitation_unlabelled out"
+            )
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:
         """The embedding, then the classifier; or the classifier alone, if that has all steps."""

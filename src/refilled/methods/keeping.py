@@ -120,7 +120,7 @@ def keeping_stages(
                 return terms
             with torch.no_grad():
                 wanted = teacher.classify(embed(teacher, batch))
-            of_images = seen.classified[: len(batch)]  # mixtures, if there are any, come after them
+            of_images = seen.classified[: len(wanted)]  # mixtures, if there are any, come after them
             logits = student.classify(of_images)[:, : len(teacher.classes)]
             seen.classified = None
             return terms | {"keeping": weight * objectives.kd(logits, wanted, tau=tau)}

@@ -18,32 +18,42 @@ from refilled.models import Network
 
 @dataclass(frozen=True)
 class Seen:
-    """What the student sees of a batch: its images and, below them, as many mixtures, or none."""
+    """What the student sees of a batch: its B images with labels, then its U without, then M mixtures, as
+    many as there are labels or none; S = B + U + M."""
 
     images: Tensor
-    """[B or 2B, C, H, W]: one pass for both, so that batch statistics are of both, as they are kept"""
+    """[S, C, H, W]: one pass for all, so that batch statistics are of all, as they are kept"""
     labels: Tensor
-    """int64 [B], of the images"""
+    """int64 [B]"""
     shares: Tensor | None = None
-    """[B], of an image in its mixture; the rest is the image before it in the batch, whose order is random"""
+    """[M], of an image in its mixture; the rest is the image before it in the batch, whose order is random"""
+
+    def parts(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Of values [S, ...], those of images with labels and of their mixtures [B + M, ...], and those of
+        images without labels [U, ...]."""
+        labelled, mixed = len(self.labels), 0 if self.shares is None else len(self.shares)
+        own, others, mixtures = values.split([labelled, len(values) - labelled - mixed, mixed])
+        return torch.cat([own, mixtures]) if mixed else own, others
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Mean over images and mixtures, for logits [B or 2B, classes]; a scalar."""
-        own = F.cross_entropy(logits[: len(self.labels)].float(), self.labels)
+        """Mean over images with labels and mixtures, for logits [S, classes]; a scalar."""
+        known, _ = self.parts(logits)
+        own = F.cross_entropy(known[: len(self.labels)].float(), self.labels)
         if self.shares is None:
             return own
-        mixed = logits[len(self.labels) :].float()
+        mixed = known[len(self.labels) :].float()
         left = F.cross_entropy(mixed, self.labels, reduction="none")
         right = F.cross_entropy(mixed, self.labels.roll(1), reduction="none")
         return (own + self._blend(left, right).mean()) / 2
 
     def by_class(self, values: Tensor) -> Tensor:
-        """For each image and mixture [B or 2B], the value of its class or classes, given those of all [C]."""
+        """For each image with a label and each mixture [B + M], the value of its class or classes, given
+        those of all [C]."""
         own = values[self.labels]
         return own if self.shares is None else torch.cat([own, self._blend(own, own.roll(1))])
 
     def teacher_embeddings(self, teacher: Network, batch: Batch) -> Tensor:
-        """The frozen teacher's [B or 2B, d']: of images as :func:`embed` has them, of mixtures asked now."""
+        """The frozen teacher's [S, d']: of images as :func:`embed` has them, of mixtures asked now."""
         own = embed(teacher, batch)
         if self.shares is None:
             return own
@@ -56,10 +66,10 @@ class Seen:
 
 
 def show(batch: Batch, mixtures: bool) -> Seen:
-    """The images of a batch, with mixtures below them if there are to be any."""
+    """The images of a batch, with mixtures of those with labels below them if there are to be any."""
     if not mixtures:
         return Seen(batch.images, batch.labels)
-    shares = torch.rand(len(batch.labels), device=batch.images.device)
+    shares, known = torch.rand(len(batch), device=batch.images.device), batch.images[: len(batch)]
     of_pixels = shares[:, None, None, None]
-    mixed = of_pixels * batch.images + (1 - of_pixels) * batch.images.roll(1, dims=0)
+    mixed = of_pixels * known + (1 - of_pixels) * known.roll(1, dims=0)
     return Seen(torch.cat([batch.images, mixed]), batch.labels, shares)

@@ -3,8 +3,8 @@
 Ye, Lu, Zhan: Generalized Knowledge Distillation via Relationship Matching. Two stages: the student's
 embedding learns to compare instances as the teacher does (Section 4.2); then its classifier is matched
 to a class-centre classifier in the teacher's embedding, locally and weighted by trust (Section 4.3).
-Beyond the paper, the student may imitate the teacher's embedding in both stages, the teacher's terms may fade
-away in the second, and mixtures of images may be seen beside them.
+Beyond the paper, the student may imitate the teacher's embedding in both stages, also of images that have no
+labels, the teacher's terms may fade away in the second, and mixtures of images may be seen beside them.
 """
 
 from torch import Tensor, nn
@@ -118,7 +118,8 @@ def two_stages(
     teacher: Network, student: Network, train: Batches, settings: RefilledSettings, epochs: int
 ) -> list[Stage]:
     """Algorithm 1: the embedding, then the classifier; or the classifier alone, if that has all epochs."""
-    imitate = imitation(teacher, student, train, settings.imitation, settings.imitation_new)
+    weights = settings.imitation, settings.imitation_new, settings.imitation_unlabelled
+    imitate = imitation(teacher, student, train, *weights)
     first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
     mixtures = settings.mixtures
     last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade, mixtures)
@@ -167,6 +168,7 @@ METHODS = (
         RefilledSettings,
         two_stages,
         keeps=True,
+        unlabelled=True,
     ),
     Method(
         "refilled-few",
@@ -174,6 +176,7 @@ METHODS = (
         FewSettings,
         two_stages,
         keeps=True,
+        unlabelled=True,
     ),
     Method(
         "refilled-two-stages",
@@ -181,6 +184,7 @@ METHODS = (
         TwoStageSettings,
         two_stages,
         keeps=True,
+        unlabelled=True,
     ),
     Method(
         "refilled-emb",
@@ -203,14 +207,29 @@ METHODS = (
         check=same_classes_for("refilled-kd"),
     ),
     Method("refilled-lkd", "stage 2 alone, from scratch", ClassifierSettings, _classifier_only, keeps=True),
-    Method("refilled-minus", "both stages, no weight per image", MinusSettings, two_stages, keeps=True),
+    Method(
+        "refilled-minus",
+        "both stages, no weight per image",
+        MinusSettings,
+        two_stages,
+        keeps=True,
+        unlabelled=True,
+    ),
     Method("refilled-gamma", "one stage with all terms at once", JointSettings, _joint, keeps=True),
-    Method("refilled-paper", "both stages, settings of the paper", PaperSettings, two_stages, keeps=True),
+    Method(
+        "refilled-paper",
+        "both stages, settings of the paper",
+        PaperSettings,
+        two_stages,
+        keeps=True,
+        unlabelled=True,
+    ),
     Method(
         "refilled-authors",
         "both stages, settings of the authors' code",
         AuthorsSettings,
         two_stages,
         keeps=True,
+        unlabelled=True,
     ),
 )

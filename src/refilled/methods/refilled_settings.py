@@ -120,6 +120,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     teacher's does. Not in the paper, which has 0: none."""
     imitation_new: float | None = None
     """The same for images of classes that the teacher does not know; none: as for the others."""
+    imitation_unlabelled: float = 30.0
+    """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
     mixtures: bool = False
     """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
     cross-entropy, with their labels blended alike, and for imitation. The teacher is asked about them in
@@ -133,6 +135,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("embedding_share", self.embedding_share, least=0, below=1)
         check_number("imitation", self.imitation, least=0)
         check_number("imitation_new", self.imitation_new, least=0)
+        check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
         check_number("fade", self.fade, least=0, most=1)
 
 
@@ -154,6 +157,7 @@ class TwoStageSettings(RefilledSettings):
     weight: Weight = "head"
     imitation: float = 0.0
     imitation_new: float | None = None
+    imitation_unlabelled: float = 30.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -207,6 +211,7 @@ class PaperSettings(RefilledSettings):
     weight: Weight = "pl"
     imitation: float = 0.0
     imitation_new: float | None = None
+    imitation_unlabelled: float = 30.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -231,5 +236,6 @@ class AuthorsSettings(RefilledSettings):
     weight: Weight = "head"
     imitation: float = 0.0
     imitation_new: float | None = None
+    imitation_unlabelled: float = 30.0
     mixtures: bool = False
     fade: float = 0.0

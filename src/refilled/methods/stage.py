@@ -56,6 +56,7 @@ class Method:
         needs_teacher: False for a student alone.
         check: raises a UserError, before any training, where teacher and student do not fit.
         keeps: whether the student may also learn the teacher's classes, see ``keeping.py``.
+        unlabelled: whether its stages have a use for images without labels, see ``imitation.py``.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Method:
     needs_teacher: bool = True
     check: Callable[[Network, Network], None] | None = None
     keeps: bool = False
+    unlabelled: bool = False
 
 
 StageMaker = Callable[[Network, Network, Batches, Any, int], list[Stage]]
@@ -79,7 +81,7 @@ def share(epochs: int, first_share: float) -> tuple[int, int]:
 
 
 def embed(teacher: Network, batch: Batch) -> Tensor:
-    """The frozen teacher's embeddings [B, dim] of a batch; those that come with the batch, if they do."""
+    """The frozen teacher's embeddings [B + U, dim] of a batch; those that come with the batch, if they do."""
     if batch.embeddings is not None:
         return batch.embeddings
     with torch.no_grad():

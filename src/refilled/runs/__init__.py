@@ -4,6 +4,8 @@ from refilled.runs.compare import Verdict, compare
 from refilled.runs.distill import distill
 from refilled.runs.evaluate import Evaluation, evaluate
 from refilled.runs.result import Result
-from refilled.runs.settings import DataSettings
+from refilled.runs.settings import DataSettings, ImageSettings
 
-__all__ = ["DataSettings", "Evaluation", "Result", "Verdict", "compare", "distill", "evaluate"]
+__all__ = [
+    "DataSettings", "Evaluation", "ImageSettings", "Result", "Verdict", "compare", "distill", "evaluate",
+]  # fmt: skip

@@ -1,7 +1,7 @@
 """Did the teacher help? The student with it against the student alone, at equal epochs, over seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from refilled.models import Network
 from refilled.runs.choice import AUTO, choose_method
 from refilled.runs.distill import distill_seeds
 from refilled.runs.result import Result
-from refilled.runs.settings import DataSettings, field_names, sort_settings
+from refilled.runs.settings import ImageSettings, field_names, sort_settings
 from refilled.runs.shared import Shared
 from refilled.training import TrainSettings, make_reporter, pick_device
 
@@ -160,7 +160,7 @@ def compare(
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
     check_number("together", together, least=1)
     first = settings.pop("seed", 0)
-    common = {*field_names(TrainSettings), *field_names(DataSettings)}
+    common = {*field_names(TrainSettings), *field_names(ImageSettings)}  # only a teacher makes use of more
     shared = {name: value for name, value in settings.items() if name in common}
     base = Path(out).expanduser() if out is not None else None
     reporter = make_reporter(progress)
@@ -171,6 +171,7 @@ def compare(
     own = sort_settings(get_method(method), settings)[2]
     if getattr(own, "mixtures", False):  # the teacher's doing is what it adds to that
         shared["mixtures"] = True
+    labelled = replace(data, unlabelled=None) if isinstance(data, Splits) else data
     with_teacher: list[Result] = []
     without: list[Result] = []
     for start in range(0, seeds, at_once):
@@ -189,7 +190,7 @@ def compare(
             places = [_place(base, "student", seed, False) for seed in chosen]
             keeps = settings.get("keep_teacher_classes", False)  # those need it even without a method
             without += distill_seeds(
-                teacher if keeps else None, student, data, "student", places, chosen,
+                teacher if keeps else None, student, labelled, "student", places, chosen,
                 resume=resume, reporter=reporter, shared=in_common, **shared,
             )  # fmt: skip
     verdict = Verdict(tuple(with_teacher), tuple(without), settings.get("keep_teacher_classes", False))

@@ -4,15 +4,18 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from refilled.data import Splits
+from refilled.data import ImageSet, Splits
 from refilled.errors import UserError
 from refilled.runs.folder import CONFIG, read_run_file
 
 
-def data_facts(splits: Splits) -> dict[str, Any]:
-    """Classes, number of images of each part, and a digest of which images those are."""
+def data_facts(splits: Splits, unlabelled: ImageSet | None = None) -> dict[str, Any]:
+    """Classes, number of images of each part, and a digest of which images those are; those without labels
+    are a part too, where there are any."""
     digest = hashlib.sha256()
     parts = {"training": splits.train, "validation": splits.val, "test": splits.test}
+    if unlabelled is not None:
+        parts["unlabelled"] = unlabelled
     for part in parts.values():
         digest.update(part.labels.numpy().tobytes())
         for path in getattr(part.pixels, "paths", ()):

@@ -14,6 +14,7 @@ from refilled.data import (
     channel_statistics,
     check_trainable,
     open_data,
+    open_unlabelled,
 )
 from refilled.data.source import Source, in_order
 from refilled.errors import UserError
@@ -49,7 +50,7 @@ class Prepared:
 
         def part(batches: Batches) -> Batches:
             new = torch.tensor(labels, device=batches.device)[batches.labels]
-            return Batches(batches.source, new, batches.batch_size)
+            return Batches(batches.source, new, batches.batch_size, unlabelled=batches.unlabelled)
 
         val = part(self.val) if self.val is not None else None
         return replace(self, classes=classes, train=part(self.train), val=val, test=part(self.test))
@@ -82,6 +83,35 @@ def _with_classes(splits: Splits) -> Splits:
     if len(splits.classes) < 2:
         raise UserError(f"{splits.name}: at least 2 classes are needed, not {len(splits.classes)}")
     return splits
+
+
+def read_unlabelled(data: str | Path | Splits, settings: DataSettings, splits: Splits) -> ImageSet | None:
+    """The images without labels that the settings ask for, beside the data, which is ``splits``; or None."""
+    if isinstance(data, Splits):
+        if settings.has_unlabelled:
+            raise UserError(
+                "the data is open already; give it its images without labels too: "
+                "dataclasses.replace(data, unlabelled=refilled.data.open_unlabelled(...))"
+            )
+        return data.unlabelled
+    if not settings.has_unlabelled:
+        return None
+    spec = settings.unlabelled or data
+    found = open_unlabelled(
+        spec,
+        data,
+        classes=settings.unlabelled_classes,
+        class_order=settings.class_order,
+        split_seed=settings.split_seed,
+        val_fraction=settings.val_fraction,
+        skip_bad_images=settings.skip_bad_images,
+    )
+    if found.pixels.channels != splits.channels:
+        raise UserError(
+            f"images of {splits.name} have {splits.channels} channel{'s' * (splits.channels > 1)}, those of "
+            f"{spec}, which have no labels, {found.pixels.channels}; they must have as many"
+        )
+    return found
 
 
 def check_channels(splits: Splits, **networks: Network | None) -> None:
@@ -155,6 +185,27 @@ def load_images(
         std=std,
         notes=tuple(notes),
     )
+
+
+def load_unlabelled(
+    unlabelled: ImageSet,
+    size: int,
+    settings: DataSettings,
+    device: torch.device,
+    progress: Progress | None = None,
+    *,
+    cache_folder: Path | None = None,
+) -> tuple[Source, list[str]]:
+    """Images without labels, decoded as :func:`load_images` does with others, and lines for the person."""
+    holding_of = choose_holding("unlabelled", [unlabelled], size, settings, device, cache_folder)
+    with holding_of as holding:
+        images, _, skipped = holding.load(unlabelled, size, device, progress)
+    notes = [holding.note] if holding.note else []
+    if skipped:
+        notes.append(f"{skipped} image{'s' * (skipped > 1)} without labels could not be read and left out")
+    if images.shape[0] == 0:
+        raise UserError("none of the images without labels could be read; leave --unlabelled out")
+    return images, notes
 
 
 def place(network: Network, device: torch.device) -> Network:

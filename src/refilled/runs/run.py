@@ -15,6 +15,7 @@ from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.labels import LabelSpace, Overlap
 from refilled.methods import Stage, get_method
+from refilled.methods.imitation import check_unlabelled
 from refilled.methods.keeping import (
     all_classes,
     calibrate,
@@ -94,8 +95,16 @@ class Run:
                 return
 
         splits = shared.splits(data, data_settings, self.settings.seed)
+        unlabelled = shared.unlabelled(data, data_settings, splits)
+        if unlabelled is not None:
+            check_unlabelled(chosen, self.own_settings)
+        elif "imitation_unlabelled" in settings:
+            raise UserError(
+                "imitation_unlabelled does nothing without images that have no labels: --unlabelled"
+            )
+        facts = data_facts(splits, unlabelled)
         if self.folder is not None:
-            check_same_data(self.folder, data_facts(splits), splits.name)
+            check_same_data(self.folder, facts, splits.name)
         wanted = teacher if chosen.needs_teacher or keeps else None
         self.teacher = shared.teacher(wanted, device) if wanted is not None else None
         classes: LabelSpace | None = None
@@ -110,7 +119,9 @@ class Run:
                 chosen.check(self.teacher, self.student)
         check_channels(splits, teacher=self.teacher, student=self.student)
         size = wanted_size(splits, data_settings, self.teacher, self.student)
-        self.images = shared.images(splits, size, data_settings, self.settings, device, reporter, self.folder)
+        self.images = shared.images(
+            splits, size, data_settings, self.settings, device, reporter, self.folder, unlabelled
+        )
         if starts_fresh(student):
             self.student.normalise_by(self.images.mean, self.images.std)
         self.student = place(self.student, device)
@@ -140,7 +151,7 @@ class Run:
         if self.folder is not None:
             if resume and not (self.folder / CONFIG).exists():
                 reporter.line(f"there is nothing to go on with in {self.folder}: a new run begins")
-            start_run_folder(self.folder, config, size, data_facts(splits))
+            start_run_folder(self.folder, config, size, facts)
 
     def training(self) -> Training:
         """The training, to be run."""
@@ -219,6 +230,9 @@ def _introduction(images: Prepared, teacher: Network | None, overlap: Overlap | 
     lines = [
         f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
     ]
+    if images.train.unlabelled:
+        count = images.train.source.shape[0] - len(images.train.labels)
+        lines.append(f"beside them {count} images without labels, {images.train.unlabelled} to a batch")
     lines += images.notes
     if teacher is not None:
         lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")

@@ -17,7 +17,7 @@ _HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
 
 
 @dataclass(frozen=True)
-class DataSettings:
+class ImageSettings:
     """Which images of the data are used, and how."""
 
     classes: str | None = None
@@ -55,6 +55,30 @@ class DataSettings:
         check_number("split_seed", self.split_seed, least=0, below=2**63)
         if self.augment not in ("auto", *AUGMENTATIONS):
             raise unknown("augmentation", self.augment, ("auto", *AUGMENTATIONS))
+
+
+@dataclass(frozen=True)
+class DataSettings(ImageSettings):
+    """The same, and images without labels beside them, for a student that has a teacher to imitate."""
+
+    unlabelled: str | None = None
+    """More images, whose labels are not read, for the student to imitate the teacher on: a folder of image
+    files, however arranged, or other data, of which the training images are taken. Of any classes."""
+    unlabelled_classes: str | None = None
+    """Only those classes of them; without --unlabelled, of the data itself."""
+    unlabelled_each: int = 4
+    """So many of them are seen for each image with a label."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("unlabelled_each", self.unlabelled_each, least=1)
+        if self.unlabelled_each != 4 and not self.has_unlabelled:
+            raise UserError("unlabelled_each does nothing without images that have no labels: --unlabelled")
+
+    @property
+    def has_unlabelled(self) -> bool:
+        """Whether there are images without labels."""
+        return self.unlabelled is not None or self.unlabelled_classes is not None
 
 
 def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettings, DataSettings, Any]:

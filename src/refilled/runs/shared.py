@@ -5,9 +5,17 @@ from pathlib import Path
 
 import torch
 
-from refilled.data import Batches, Splits
+from refilled.data import Batches, ImageSet, Splits
+from refilled.data.source import Source, join
 from refilled.models import Network
-from refilled.runs.prepare import Prepared, load_images, make_teacher, read_splits
+from refilled.runs.prepare import (
+    Prepared,
+    load_images,
+    load_unlabelled,
+    make_teacher,
+    read_splits,
+    read_unlabelled,
+)
 from refilled.runs.settings import DataSettings
 from refilled.training import Reporter, Teachers, TrainSettings
 
@@ -28,6 +36,9 @@ class Shared:
         """Lines for the first run that begins."""
         self._splits: Splits | None = None
         self._images: tuple[Splits, int, Prepared] | None = None
+        self._unlabelled: tuple[tuple[str | None, str | None], ImageSet] | None = None
+        self._decoded: tuple[ImageSet, int, Source] | None = None
+        self._joined: tuple[Source, Source, Source] | None = None
         self._teacher: Network | None = None
         self._teachers: Teachers | None = None
         self._same_images = True
@@ -38,6 +49,18 @@ class Shared:
         if self._splits is None or not self._same_images:
             self._splits = read_splits(data, settings, seed)
         return self._splits
+
+    def unlabelled(
+        self, data: str | Path | Splits, settings: DataSettings, splits: Splits
+    ) -> ImageSet | None:
+        """The images without labels that are wanted beside the data, or None."""
+        wanted = (settings.unlabelled, settings.unlabelled_classes)
+        if self._unlabelled is not None and self._unlabelled[0] == wanted and not isinstance(data, Splits):
+            return self._unlabelled[1]
+        found = read_unlabelled(data, settings, splits)
+        if found is not None:
+            self._unlabelled = (wanted, found)
+        return found
 
     def teacher(self, teacher: str | Path | Network, device: torch.device) -> Network:
         """The teacher, frozen, on the device."""
@@ -54,11 +77,12 @@ class Shared:
         device: torch.device,
         reporter: Reporter,
         folder: Path | None,
+        unlabelled: ImageSet | None = None,
     ) -> Prepared:
-        """The images on the device, dealt out as the seed has it."""
+        """The images on the device, dealt out as the seed has it; beside them those without labels."""
+        keeper = self.folder or folder
+        cache = keeper / "cache" if keeper is not None else None
         if self._images is None or self._images[:2] != (splits, size):
-            keeper = self.folder or folder
-            cache = keeper / "cache" if keeper is not None else None
             loaded = load_images(
                 splits, size, data_settings, settings, device, reporter.loading, cache_folder=cache
             )
@@ -67,15 +91,30 @@ class Shared:
         else:
             notes = ()
         known = self._images[2]
+        source, batch_size, beside = known.train.source, settings.batch_of(len(known.train.labels)), 0
+        if unlabelled is not None:
+            if self._decoded is None or self._decoded[0] is not unlabelled or self._decoded[1] != size:
+                images, more = load_unlabelled(
+                    unlabelled, size, data_settings, device, reporter.loading, cache_folder=cache
+                )
+                self._decoded, notes = (unlabelled, size, images), (*notes, *more)
+            source, beside = self._join(source, self._decoded[2]), data_settings.unlabelled_each * batch_size
         train = Batches(
-            known.train.source,
+            source,
             known.train.labels,
-            settings.batch_of(len(known.train.labels)),
+            batch_size,
             known.train.augment,
             settings.seed,
             data_settings.views,
+            unlabelled=beside,
         )
         return replace(known, train=train, notes=notes)
+
+    def _join(self, own: Source, others: Source) -> Source:
+        """Both as one: always the same for the same two, so that what was asked about it is found again."""
+        if self._joined is None or self._joined[0] is not own or self._joined[1] is not others:
+            self._joined = (own, others, join(own, others))
+        return self._joined[2]
 
     def teachers(self, autocast_dtype: torch.dtype | None, compile: bool) -> Teachers:
         """Ways to ask the teacher."""

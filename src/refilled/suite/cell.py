@@ -137,6 +137,7 @@ class Cell:
             self.teacher,
             self.shots and (self.shots, self.seed),
             self.on_validation,
+            dict(self.settings).get("unlabelled_classes"),
         )
 
     def describe(self) -> str:
@@ -145,6 +146,8 @@ class Cell:
         shots = f", {self.shots} shots" if self.shots else ""
         taught = f" of {self.teacher.network}" if self.teacher and self.method != "student" else ""
         own = "".join(f", {name} {value}" for name, value in self._changed().items())
+        others = dict(self.settings).get("unlabelled_classes")
+        own += f", {others} unlabelled" if others else ""
         return f"{self.data}{classes}{shots}: {self.student}, {self.method}{own}{taught}, seed {self.seed}"
 
     def _changed(self) -> dict[str, Any]:

@@ -37,6 +37,9 @@ def tiny_cell(cell: Kind) -> Kind:
 def _tiny_training(cell: Cell) -> Cell:
     """Its classes scaled to ten, two epochs, a few images."""
     kept = {name: value for name, value in cell.settings if name in _KEPT}
+    others = dict(cell.settings).get("unlabelled_classes")
+    if others:
+        kept["unlabelled_classes"] = _scaled(others, cell.data)
     return replace(
         cell,
         data="digits",

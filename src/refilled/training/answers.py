@@ -37,7 +37,7 @@ class Teachers:
     def answers(
         self, network: Network, batches: Batches, epochs: int, progress: Progress | None = None
     ) -> Callable[[Batch], Tensor]:
-        """From a batch of ``batches`` to the network's embeddings [B, dim].
+        """From a batch of ``batches`` to the network's embeddings [B + U, dim].
 
         Args:
             network: frozen, in evaluation mode.
@@ -48,15 +48,16 @@ class Teachers:
         folded, table = self._fold(network), self._known(network, batches)
         if table is None and batches.views is not None:
             sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
-            if batches.views <= epochs * sharing and _fits(network, batches, self.autocast_dtype):
+            pays = batches.views * batches.source.shape[0] <= epochs * sharing * batches.asked
+            if pays and _fits(network, batches, self.autocast_dtype):
                 table = every_view(folded, batches, progress)
                 self._tables.append((network, batches, table))
         if table is not None:
             return lambda batch: table[batch.rows, batch.views]
         if self.compile and not folded.compiled:
             plan = batches.plan(0)
-            tried = batches.assemble(batches.source.take(plan.rows[0]), plan.rows[0], plan.views[0])
-            folded.compile_for(tried.images)
+            raw = batches.source.take(plan.rows[0])
+            folded.compile_for(batches.shown(raw, plan.rows[0], plan.views[0]))
         return lambda batch: folded.embed(batch.images)
 
     def _fold(self, network: Network) -> FoldedEmbedding:
@@ -76,13 +77,13 @@ class Teachers:
 
 def every_view(folded: FoldedEmbedding, batches: Batches, progress: Progress | None = None) -> Tensor:
     """Embeddings [N, views, dim] of every view of every image."""
-    count, views, dim = len(batches.labels), batches.views or 0, folded.source[0].dim
+    count, views, dim = batches.source.shape[0], batches.views or 0, folded.source[0].dim
     table: Tensor | None = None
     size = _IMAGES_AT_ONCE.get(batches.device.type, 256)
     for rows in torch.arange(count).split(size):
         raw, rows = batches.source.take(rows), rows.to(batches.device)
         for view in range(views):
-            z = folded.embed(batches.assemble(raw, rows, torch.full_like(rows, view)).images)
+            z = folded.embed(batches.shown(raw, rows, torch.full_like(rows, view)))
             if table is None:
                 table = z.new_empty(count, views, dim)
             table[rows, view] = z
@@ -101,5 +102,5 @@ def _fits(network: Network, batches: Batches, dtype: torch.dtype | None) -> bool
     else:
         free = available_bytes()
     size = (dtype or torch.float32).itemsize
-    needed = size * len(batches.labels) * (batches.views or 0) * network.dim
+    needed = size * batches.source.shape[0] * (batches.views or 0) * network.dim
     return free is None or needed <= _LARGEST_SHARE * free

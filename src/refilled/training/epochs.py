@@ -12,7 +12,7 @@ from refilled.data.randomness import mixed_seed
 from refilled.training.step import PlainStep
 
 Answers = Callable[[Batch], Tensor]
-"""From a batch to the embeddings [B, dim] of the network that the stage asks."""
+"""From a batch to the embeddings [B + U, dim] of the network that the stage asks."""
 
 
 @dataclass(frozen=True)

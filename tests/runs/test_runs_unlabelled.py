@@ -1,0 +1,112 @@
+"""Runs that have images without labels, on folders of tiny images."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from refilled import UserError
+from refilled.data import open_data, open_unlabelled
+from refilled.runs import compare
+
+
+@pytest.fixture
+def world(teacher, image_folder):
+    """Data, a teacher of partly other classes, and a folder of other images."""
+    photos = image_folder(["cat", "dog", "owl"])
+    image_folder(["emu", "yak"], name="more")
+    return teacher(["dog", "owl", "emu", "yak"]), photos
+
+
+def run(tiny, world, out=None, method="refilled-few", **settings):
+    return tiny(world[0], "wrn-10-1", world[1], method, out, unlabelled="more", **settings)
+
+
+def facts(folder):
+    return json.loads(Path(folder, "config.json").read_text())["data"]
+
+
+@pytest.mark.parametrize("method", ["refilled", "refilled-few"])
+def test_a_run_with_them(tiny, world, capsys, method):
+    result = run(tiny, world, "mine", method, progress=True, unlabelled_each=2, mixtures=True)
+    assert result.per_class.keys() == {"cat", "dog", "owl"}
+    count = sum(1 for _ in Path("more").rglob("*.png"))
+    assert f"beside them {count} images without labels, 16 to a batch" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert facts("mine")["images"]["unlabelled"] == count
+
+
+def test_they_change_what_is_learned(tiny, world):
+    with_them, without = (
+        run(tiny, world),
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few"),
+    )
+    first, second = (r.student.state_dict()["stem.weight"] for r in (with_them, without))
+    assert not first.equal(second)
+
+
+def test_fixed_views_and_streaming(tiny, world):
+    looked_up = run(tiny, world, views=2)
+    streamed = run(tiny, world, views=2, pixels="stream")
+    for name, weights in looked_up.student.state_dict().items():
+        assert weights.allclose(streamed.student.state_dict()[name], atol=1e-4), name
+
+
+def test_the_teachers_classes_may_be_kept(tiny, world):
+    result = run(tiny, world, keep_teacher_classes=True)
+    assert set(result.student.classes) == {"cat", "dog", "owl", "emu", "yak"}
+
+
+def test_classes_of_the_data_itself(tiny, world):
+    settings = {"classes": "cat,dog", "unlabelled_classes": "owl", "val_fraction": 0.0}
+    result = tiny(world[0], "wrn-10-1", world[1], "refilled-few", "mine", **settings)
+    assert set(result.per_class) == {"cat", "dog"}
+    owls = open_data(world[1], classes="cat,owl", val_fraction=0.0).train.counts()[1]
+    assert facts("mine")["images"]["unlabelled"] == owls
+
+
+def test_what_goes_on_must_find_the_same(tiny, world):
+    run(tiny, world, "mine")
+    Path("mine/result.json").unlink()
+    shutil.rmtree("more/yak")
+    with pytest.raises(UserError, match=r"it had \d+ unlabelled images, and has \d+"):
+        run(tiny, world, "mine", resume=True)
+
+
+def test_data_that_is_open_brings_its_own(tiny, world):
+    opened = replace(open_data(world[1]), unlabelled=open_unlabelled("more", world[1]))
+    found = tiny(world[0], "wrn-10-1", opened, "refilled-few").student.state_dict()
+    for name, weights in run(tiny, world).student.state_dict().items():
+        assert weights.equal(found[name]), name
+    chosen = {"epochs": 2, "batch_size": 8, "progress": False, "device": "cpu"}
+    compare(world[0], "wrn-10-1", opened, "refilled-few", **chosen)  # the student alone does without them
+
+
+def test_a_comparison_gives_them_to_the_one_with_a_teacher(world):
+    verdict = compare(
+        world[0], "wrn-10-1", world[1], "refilled-few", "mine", seeds=2, unlabelled="more", unlabelled_each=1,
+        epochs=2, batch_size=8, progress=False, device="cpu",
+    )  # fmt: skip
+    assert len(verdict.differences) == 2
+    assert "unlabelled" in facts("mine")["images"]
+    assert "unlabelled" not in facts("mine/seeds/student-seed0")["images"]
+
+
+def test_what_is_refused(tiny, world, image_folder):
+    with pytest.raises(UserError, match="method rkd has no use for images without labels"):
+        run(tiny, world, method="rkd")
+    with pytest.raises(UserError, match="imitation is 0 in refilled-paper"):
+        run(tiny, world, method="refilled-paper")
+    with pytest.raises(UserError, match="imitation_unlabelled does nothing without"):
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few", imitation_unlabelled=3.0)
+    with pytest.raises(UserError, match="unlabelled_each does nothing without"):
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled_each=3)
+    with pytest.raises(UserError, match="unlabelled_each"):
+        run(tiny, world, unlabelled_each=0)
+    with pytest.raises(UserError, match="have 3 channels, those of digits, which have no labels, 1"):
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled="digits")
+    with pytest.raises(UserError, match="the data is open already; give it its images without labels too"):
+        tiny(world[0], "wrn-10-1", open_data(world[1]), "refilled-few", unlabelled_classes="cat")
