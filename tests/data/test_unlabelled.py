@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from image_files import save_image
 
 from refilled.data import Batches, open_data, open_unlabelled
-from refilled.data.source import Joined, Resident, join
+from refilled.data.source import Joined, Resident, common_images, join
 from refilled.errors import UserError
 
 
@@ -110,6 +110,15 @@ def test_two_sources_as_one():
     batches = Batches(joined, torch.zeros(4, dtype=torch.int64), 2, unlabelled=3)
     for batch in batches.epoch(0):
         assert torch.equal((batch.images[:, 0, 0, 0] * 255).round().long(), batch.rows)
+
+
+def test_images_that_are_in_both_are_counted():
+    images = torch.randint(0, 256, (600, 3, 8, 8), dtype=torch.uint8)
+    nearly = images[:1].clone()
+    nearly[0, 0, 0, 0] ^= 1
+    others = Resident(torch.cat([images[5:7], images[5:6], nearly]))
+    assert common_images(Resident(images), others) == 3
+    assert common_images(others, Resident(images)) == 2
 
 
 # --- opening ------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from refilled import UserError
 from refilled.data import open_data, open_unlabelled
@@ -53,6 +55,22 @@ def test_fixed_views_and_streaming(tiny, world):
     streamed = run(tiny, world, views=2, pixels="stream")
     for name, weights in looked_up.student.state_dict().items():
         assert weights.allclose(streamed.student.state_dict()[name], atol=1e-4), name
+
+
+def test_test_images_among_them_are_named(tiny, world, capsys):
+    Path("pile").mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(1000 + number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(f"pile/{number}.png")
+
+    def said():
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled="pile", progress=True)
+        return capsys.readouterr().err
+
+    assert "the accuracy will flatter" not in said()
+    for number, path in enumerate(open_data(world[1]).test.pixels.paths[:2]):
+        shutil.copy(path, f"pile/copy{number}.png")
+    assert "2 of the images without labels are test images too" in said()
 
 
 def test_the_teachers_classes_may_be_kept(tiny, world):

@@ -82,6 +82,12 @@ def join(first: Source, second: Source) -> Source:
     return Joined(first, second)
 
 
+def common_images(first: Source, second: Source) -> int:
+    """How many images of the second source are, pixel by pixel, in the first too."""
+    known = {image.tobytes() for images in in_order(first) for image in images.cpu().numpy()}
+    return sum(image.tobytes() in known for images in in_order(second) for image in images.cpu().numpy())
+
+
 def in_order(source: Source, size: int = 256) -> Iterator[Tensor]:
     """All images of a source once, uint8 [size, C, side, side] at a time; the last ones may be fewer."""
     every = torch.arange(source.shape[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from refilled.data import Batches, ImageSet, Splits
-from refilled.data.source import Source, join
+from refilled.data.source import Source, common_images, join
 from refilled.models import Network
 from refilled.runs.prepare import (
     Prepared,
@@ -97,7 +97,8 @@ class Shared:
                 images, more = load_unlabelled(
                     unlabelled, size, data_settings, device, reporter.loading, cache_folder=cache
                 )
-                self._decoded, notes = (unlabelled, size, images), (*notes, *more)
+                self._decoded = (unlabelled, size, images)
+                notes = (*notes, *more, *_seen_before(known.test.source, images))
             source, beside = self._join(source, self._decoded[2]), data_settings.unlabelled_each * batch_size
         train = Batches(
             source,
@@ -121,3 +122,12 @@ class Shared:
         if self._teachers is None:
             self._teachers = Teachers(self.trainings if self._same_images else 1, autocast_dtype, compile)
         return self._teachers
+
+
+def _seen_before(test: Source, unlabelled: Source) -> list[str]:
+    """A line for the person where images without labels are those that the student will be judged on."""
+    count = common_images(test, unlabelled)
+    if not count:
+        return []
+    are = "is a test image" if count == 1 else "are test images"
+    return [f"{count} of the images without labels {are} too: take them out, or the accuracy will flatter"]
