@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from refilled.suite.cell import Cell, TeacherCell, pairs
-from refilled.suite.cifar100 import gkd
+from refilled.suite.cifar100 import TEACHER_CLASSES, gkd
 from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
 
@@ -22,7 +22,7 @@ _ONE_STAGE = {"embedding_share": 0.0}
 _NO_KD = {"strength": 0.0}
 _QUARTER = {"embedding_share": 0.25}
 _MIXTURES = {"mixtures": True}
-_UNLABELLED = {"unlabelled_classes": "0:50"}
+_UNLABELLED = {"unlabelled_classes": TEACHER_CLASSES}
 _KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
 
 
