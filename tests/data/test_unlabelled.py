@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_files import save_image
 
+from refilled import data
 from refilled.data import Batches, open_data, open_unlabelled
 from refilled.data.source import Joined, Resident, common_images, join
 from refilled.errors import UserError
@@ -162,6 +163,31 @@ def test_what_could_hold_test_images_is_refused(here):
         open_unlabelled("mine/more", "mine")
     with pytest.raises(UserError, match="lie in one another"):
         open_unlabelled(".", "mine")
+    for part in ("train", "test"):
+        for name in ("a", "b"):
+            for number in range(4):
+                save_image(Path(f"parts/{part}/{name}/{number}.png"), seed=number)
+    with pytest.raises(UserError, match="lie in one another"):
+        open_unlabelled("parts/test", "parts", classes="0:2")
+
+
+def test_a_published_set_in_the_data_is_refused_too(here, monkeypatch):
+    """It would be split in another way than the folder of its images."""
+    monkeypatch.setitem(data._KNOWN, "cub", ("CUB", lambda path: path if path.name == "published" else None))
+    for name in ("a", "b"):
+        for number in range(5):
+            save_image(Path(f"published/images/{name}/{number}.png"), seed=number)
+    with pytest.raises(UserError, match="lie in one another"):
+        open_unlabelled("published", "published/images")
+    with pytest.raises(UserError, match="lie in one another"):
+        open_unlabelled("cub:published", "folder:published")
+
+
+def test_another_data_set_has_an_order_of_its_own(here):
+    Path("order.txt").write_text("dog\ncat\n")
+    assert len(open_unlabelled("digits", "mine", class_order="order.txt", classes="0:2"))
+    own = open_unlabelled("mine", "mine", class_order="order.txt", classes="0:1")
+    assert {path.parent.name for path in own.pixels.paths} == {"dog"}
 
 
 def test_nothing_there(here):

@@ -119,14 +119,21 @@ def test_methods_without_a_use_for_them_say_so(name):
     if not method.unlabelled:
         with pytest.raises(UserError, match=f"method {name} has no use for images without labels"):
             check_unlabelled(method, method.settings())
-    elif not method.settings().imitation:
-        with pytest.raises(UserError, match=f"imitation is 0 in {name}: raise it"):
-            check_unlabelled(method, method.settings())
-        check_unlabelled(method, method.settings(imitation=1.0))
     else:
         check_unlabelled(method, method.settings())
         with pytest.raises(UserError, match="imitation_unlabelled is 0"):
             check_unlabelled(method, method.settings(imitation_unlabelled=0.0))
+
+
+@pytest.mark.parametrize("name", ["refilled-paper", "refilled-few"])
+def test_they_are_imitated_where_no_other_image_is(world, name):
+    teacher, student, batches = world
+    stages = make_stages(name, teacher, student.eval(), batches, imitation=0.0, imitation_unlabelled=2.0)
+    batch = first_batch(batches)
+    mapped = stages[-1].beside.linear(student.embed(batch.images[12:])).detach()
+    apart = 1 - torch.cosine_similarity(mapped, teacher.embed(batch.images[12:]))
+    assert values(stages[-1], batch)["imitation"] == pytest.approx(2 * float(apart.mean()), rel=1e-4)
+    assert make_stages(name, teacher, student, make_batches(), imitation=0.0)[-1].beside is None
 
 
 def test_few_shot_students_see_none():

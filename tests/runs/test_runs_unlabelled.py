@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from refilled import UserError
-from refilled.data import open_data, open_unlabelled
+from refilled.data import TensorPixels, open_data, open_unlabelled
 from refilled.runs import compare
 
 
@@ -70,7 +71,10 @@ def test_test_images_among_them_are_named(tiny, world, capsys):
     assert "the accuracy will flatter" not in said()
     for number, path in enumerate(open_data(world[1]).test.pixels.paths[:2]):
         shutil.copy(path, f"pile/copy{number}.png")
-    assert "2 of the images without labels are test images too" in said()
+    shutil.copy(open_data(world[1]).val.pixels.paths[0], "pile/copy.png")
+    found = said()
+    assert "2 of the images without labels are test images too" in found
+    assert "1 of the images without labels is a validation image too" in found
 
 
 def test_the_teachers_classes_may_be_kept(tiny, world):
@@ -103,6 +107,43 @@ def test_data_that_is_open_brings_its_own(tiny, world):
     compare(world[0], "wrn-10-1", opened, "refilled-few", **chosen)  # the student alone does without them
 
 
+def test_what_is_not_needed_may_be_spelt_out(tiny, world):
+    usual = {"unlabelled_each": 4, "imitation_unlabelled": 30.0}
+    tiny(world[0], "wrn-10-1", world[1], "refilled-few", **usual)
+
+
+def test_open_data_has_a_say_in_how_many_are_seen_too(tiny, world):
+    opened = replace(open_data(world[1]), unlabelled=open_unlabelled("more", world[1]))
+    found = tiny(world[0], "wrn-10-1", opened, "refilled-few", unlabelled_each=1).student.state_dict()
+    wanted = run(tiny, world, unlabelled_each=1).student.state_dict()
+    assert all(weights.equal(found[name]) for name, weights in wanted.items())
+
+
+def test_open_data_that_has_lost_them_is_not_gone_on_with(tiny, world):
+    opened = open_data(world[1])
+    with_them = replace(opened, unlabelled=open_unlabelled(Path("more"), world[1]))
+    tiny(world[0], "wrn-10-1", with_them, "refilled-few", "mine")
+    Path("mine/result.json").unlink()
+    with pytest.raises(UserError, match=r"it had \d+ unlabelled images, and has 0"):
+        tiny(world[0], "wrn-10-1", opened, "refilled-few", "mine", resume=True)
+
+
+def test_a_path_is_as_good_as_its_name(tiny, world):
+    tiny(world[0], "wrn-10-1", world[1], "refilled-few", "mine", unlabelled=Path("more"))
+    assert "unlabelled" in facts("mine")["images"]
+
+
+def test_streaming_is_for_what_are_files(tiny, teacher, image_folder):
+    """Digits are in memory; photographs beside them, in gray, would be streamed, and the other way round."""
+    photos, digits = open_data(image_folder(["cat", "dog"])), open_data("digits", classes="0:3", shots=4)
+    in_memory = TensorPixels(torch.randint(0, 256, (9, 3, 8, 8), dtype=torch.uint8))
+    others = replace(photos.train, pixels=in_memory, labels=torch.zeros(9, dtype=torch.int64))
+    known = teacher(["emu", "yak"])
+    tiny(known, "wrn-10-1", replace(photos, unlabelled=others), "refilled-few", pixels="stream")
+    with pytest.raises(UserError, match="is in memory already"):
+        tiny(known, "wrn-10-1", digits, "refilled-few", pixels="stream")
+
+
 def test_a_comparison_gives_them_to_the_one_with_a_teacher(world):
     verdict = compare(
         world[0], "wrn-10-1", world[1], "refilled-few", "mine", seeds=2, unlabelled="more", unlabelled_each=1,
@@ -116,15 +157,20 @@ def test_a_comparison_gives_them_to_the_one_with_a_teacher(world):
 def test_what_is_refused(tiny, world, image_folder):
     with pytest.raises(UserError, match="method rkd has no use for images without labels"):
         run(tiny, world, method="rkd")
-    with pytest.raises(UserError, match="imitation is 0 in refilled-paper"):
-        run(tiny, world, method="refilled-paper")
+    with pytest.raises(UserError, match="imitation_unlabelled is 0"):
+        run(tiny, world, imitation_unlabelled=0.0)
     with pytest.raises(UserError, match="imitation_unlabelled does nothing without"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", imitation_unlabelled=3.0)
     with pytest.raises(UserError, match="unlabelled_each does nothing without"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled_each=3)
     with pytest.raises(UserError, match="unlabelled_each"):
         run(tiny, world, unlabelled_each=0)
-    with pytest.raises(UserError, match="have 3 channels, those of digits, which have no labels, 1"):
+    with pytest.raises(UserError, match="unlabelled is empty"):
+        tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled="")
+    with pytest.raises(UserError, match="have 3 channels, those without labels 1"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled="digits")
+    gray = replace(open_data(world[1]), unlabelled=open_unlabelled("digits"))
+    with pytest.raises(UserError, match="have 3 channels, those without labels 1"):
+        tiny(world[0], "wrn-10-1", gray, "refilled-few")
     with pytest.raises(UserError, match="the data is open already; give it its images without labels too"):
         tiny(world[0], "wrn-10-1", open_data(world[1]), "refilled-few", unlabelled_classes="cat")

@@ -106,29 +106,38 @@ def open_unlabelled(
         data: what is learned beside them, as for :func:`open_data`. Where it is the same, its validation and
             test images are left out; a folder in it, or around it, is refused.
         classes: only these; a folder of image files then needs a folder for each class.
-        class_order: as for :func:`open_data`, and so are all others.
+        class_order: of the data; another data set has its default order. All others are as for
+            :func:`open_data`.
 
     Returns:
         A set with one class, of which nothing is known.
     """
     layout, path = _locate(spec)
-    where, learned = path.resolve(), _locate(data)[1].resolve() if data is not None else None
-    if layout == "folder" and classes is None and where != learned:
-        if learned is not None and (where in learned.parents or learned in where.parents):
-            raise UserError(
-                f"{path} and {data} lie in one another, so that test images could be among those without "
-                f"labels; keep the two apart"
-            )
+    own_layout, own_path = _locate(data) if data is not None else ("", Path())
+    itself = (layout, path.resolve()) == (own_layout, own_path.resolve())
+    if data is not None and not itself and "digits" not in (layout, own_layout):
+        _check_apart(path, own_path)
+    if layout == "folder" and classes is None and not itself:
         files = images_under(path)
         if not files:
             raise UserError(f"{path} holds no images, and no folder in it does")
         pixels: Pixels = FilePixels(files, skip_bad_images=skip_bad_images)
     else:
         pixels = open_data(
-            spec, classes=classes, class_order=class_order, split_seed=split_seed, val_fraction=val_fraction,
-            skip_bad_images=skip_bad_images,
+            spec, classes=classes, class_order=class_order if itself else "default", split_seed=split_seed,
+            val_fraction=val_fraction, skip_bad_images=skip_bad_images,
         ).train.pixels  # fmt: skip
     return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), LabelSpace(["unlabelled"]))
+
+
+def _check_apart(path: Path, data: Path) -> None:
+    """Refuse two folders of which one is in the other: they are split in different ways."""
+    here, there = path.resolve(), data.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise UserError(
+            f"{path} and {data} lie in one another, so that test images could be among those without labels; "
+            f"keep the two apart (or give both the same, for its own training images)"
+        )
 
 
 def _locate(spec: str | Path) -> tuple[str, Path]:

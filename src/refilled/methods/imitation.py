@@ -71,7 +71,7 @@ def imitation(
     known = {there for _, there in teacher.classes.overlap(student.classes).pairs}
     new = weight if weight_new is None else weight_new
     weights = [weight if label in known else new for label in range(len(student.classes))]
-    if not any(weights):
+    if not any(weights) and not (train.unlabelled and unlabelled):
         return None
     return fresh(train, lambda: Imitation(student.dim, teacher.dim, weights, unlabelled))
 
@@ -83,9 +83,8 @@ def check_unlabelled(method: Method, settings: Any) -> None:
             f"method {method.name} has no use for images without labels; use --method refilled or "
             f"refilled-few, or leave --unlabelled out"
         )
-    for name in ("imitation", "imitation_unlabelled"):
-        if getattr(settings, name) == 0:
-            raise UserError(
-                f"images without labels are there to be imitated, and {name} is 0 in {method.name}: raise it "
-                f"(--set {name}=5), or leave --unlabelled out"
-            )
+    if settings.imitation_unlabelled == 0:
+        raise UserError(
+            "images without labels are there to be imitated, and imitation_unlabelled is 0: raise it, or "
+            "leave --unlabelled out"
+        )

@@ -48,6 +48,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
         said = [f"{what} {', '.join(names[:3])}" for what, names in changes if names]
         return f"its classes have changed ({'; '.join(said) or 'their order'})"
     for name, count in before["images"].items():
-        if now["images"][name] != count:
-            return f"it had {count} {name} images, and has {now['images'][name]}"
+        found = now["images"].get(name, 0)
+        if found != count:
+            return f"it had {count} {name} images, and has {found}"
     return "its images have changed"

@@ -51,6 +51,8 @@ def choose_holding(
     settings: DataSettings,
     device: torch.device,
     cache_folder: Path | None = None,
+    *,
+    copies: int = 1,
 ) -> Iterator[Holding]:
     """Decide where images are held; parts are loaded within the ``with``.
 
@@ -62,6 +64,7 @@ def choose_holding(
         device: where they are needed.
         cache_folder: where decoded images are kept if the settings name no folder and they are streamed;
             None: in a temporary file that is gone when the process ends.
+        copies: how many times they would be in memory.
     """
     files = [part.pixels for part in parts if isinstance(part.pixels, FilePixels)]
     asked = Path(settings.cache).expanduser() if settings.cache else None
@@ -71,7 +74,7 @@ def choose_holding(
         yield Holding(False, None, "")
         return
     sizes = [len(pixels) * pixels.channels * size**2 for pixels in files]
-    why = _why_streamed(sizes, device)
+    why = _why_streamed([copies * size for size in sizes], device)
     if settings.pixels == "memory" or (settings.pixels == "auto" and not why):
         yield Holding(False, asked, "")
         return

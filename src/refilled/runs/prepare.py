@@ -87,18 +87,26 @@ def _with_classes(splits: Splits) -> Splits:
 
 def read_unlabelled(data: str | Path | Splits, settings: DataSettings, splits: Splits) -> ImageSet | None:
     """The images without labels that the settings ask for, beside the data, which is ``splits``; or None."""
+    if isinstance(data, Splits) and settings.has_unlabelled:
+        raise UserError(
+            "the data is open already; give it its images without labels too: "
+            "dataclasses.replace(data, unlabelled=refilled.data.open_unlabelled(...))"
+        )
     if isinstance(data, Splits):
-        if settings.has_unlabelled:
-            raise UserError(
-                "the data is open already; give it its images without labels too: "
-                "dataclasses.replace(data, unlabelled=refilled.data.open_unlabelled(...))"
-            )
-        return data.unlabelled
-    if not settings.has_unlabelled:
-        return None
-    spec = settings.unlabelled or data
-    found = open_unlabelled(
-        spec,
+        found = data.unlabelled
+    else:
+        found = _open_unlabelled(data, settings) if settings.has_unlabelled else None
+    if found is not None and found.pixels.channels != splits.channels:
+        raise UserError(
+            f"images of {splits.name} have {splits.channels} channel{'s' * (splits.channels > 1)}, those "
+            f"without labels {found.pixels.channels}; they must have as many"
+        )
+    return found
+
+
+def _open_unlabelled(data: str | Path, settings: DataSettings) -> ImageSet:
+    return open_unlabelled(
+        settings.unlabelled or data,
         data,
         classes=settings.unlabelled_classes,
         class_order=settings.class_order,
@@ -106,12 +114,6 @@ def read_unlabelled(data: str | Path | Splits, settings: DataSettings, splits: S
         val_fraction=settings.val_fraction,
         skip_bad_images=settings.skip_bad_images,
     )
-    if found.pixels.channels != splits.channels:
-        raise UserError(
-            f"images of {splits.name} have {splits.channels} channel{'s' * (splits.channels > 1)}, those of "
-            f"{spec}, which have no labels, {found.pixels.channels}; they must have as many"
-        )
-    return found
 
 
 def check_channels(splits: Splits, **networks: Network | None) -> None:
@@ -196,9 +198,12 @@ def load_unlabelled(
     *,
     cache_folder: Path | None = None,
 ) -> tuple[Source, list[str]]:
-    """Images without labels, decoded as :func:`load_images` does with others, and lines for the person."""
-    holding_of = choose_holding("unlabelled", [unlabelled], size, settings, device, cache_folder)
-    with holding_of as holding:
+    """Images without labels, decoded as :func:`load_images` does with others, and lines for the person.
+
+    In memory they are held twice: by themselves, and behind those with labels.
+    """
+    held = choose_holding("what has no labels", [unlabelled], size, settings, device, cache_folder, copies=2)
+    with held as holding:
         images, _, skipped = holding.load(unlabelled, size, device, progress)
     notes = [holding.note] if holding.note else []
     if skipped:

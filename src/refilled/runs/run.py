@@ -30,7 +30,7 @@ from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, check_run_folder, start_run_folder
 from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
-from refilled.runs.settings import sort_settings, what_settings
+from refilled.runs.settings import DataSettings, sort_settings, what_settings
 from refilled.runs.shared import Shared
 from refilled.training import (
     Reporter,
@@ -98,10 +98,8 @@ class Run:
         unlabelled = shared.unlabelled(data, data_settings, splits)
         if unlabelled is not None:
             check_unlabelled(chosen, self.own_settings)
-        elif "imitation_unlabelled" in settings:
-            raise UserError(
-                "imitation_unlabelled does nothing without images that have no labels: --unlabelled"
-            )
+        else:
+            _refuse_unlabelled(data_settings, self.own_settings)
         facts = data_facts(splits, unlabelled)
         if self.folder is not None:
             check_same_data(self.folder, facts, splits.name)
@@ -201,6 +199,14 @@ class Run:
                 return
         if not calibrate(self.student):
             self.reporter.line(f"the head of {self.student.spec} is no linear layer: it is not calibrated")
+
+
+def _refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
+    """Refuse what is set for images without labels where there are none; a default spelt out may stay."""
+    for settings, name in ((data_settings, "unlabelled_each"), (own, "imitation_unlabelled")):
+        usual = getattr(type(settings)(), name, None)
+        if getattr(settings, name, usual) != usual:
+            raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")
 
 
 def _hints(device: torch.device, settings: TrainSettings) -> list[str]:

@@ -72,8 +72,10 @@ class DataSettings(ImageSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("unlabelled_each", self.unlabelled_each, least=1)
-        if self.unlabelled_each != 4 and not self.has_unlabelled:
-            raise UserError("unlabelled_each does nothing without images that have no labels: --unlabelled")
+        if self.unlabelled is not None:
+            object.__setattr__(self, "unlabelled", str(self.unlabelled))  # a path is fine too
+        if self.unlabelled == "":
+            raise UserError("unlabelled is empty; give a folder of images, or leave it out")
 
     @property
     def has_unlabelled(self) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from refilled.data import Batches, ImageSet, Splits
+from refilled.data import Batches, FilePixels, ImageSet, Splits
 from refilled.data.source import Source, common_images, join
 from refilled.models import Network
 from refilled.runs.prepare import (
@@ -84,8 +84,9 @@ class Shared:
         cache = keeper / "cache" if keeper is not None else None
         if self._images is None or self._images[:2] != (splits, size):
             loaded = load_images(
-                splits, size, data_settings, settings, device, reporter.loading, cache_folder=cache
-            )
+                splits, size, _held_as_asked(data_settings, splits.train, unlabelled), settings, device,
+                reporter.loading, cache_folder=cache,
+            )  # fmt: skip
             self._images = (splits, size, loaded)
             notes = loaded.notes
         else:
@@ -95,10 +96,11 @@ class Shared:
         if unlabelled is not None:
             if self._decoded is None or self._decoded[0] is not unlabelled or self._decoded[1] != size:
                 images, more = load_unlabelled(
-                    unlabelled, size, data_settings, device, reporter.loading, cache_folder=cache
-                )
+                    unlabelled, size, _held_as_asked(data_settings, unlabelled, splits.train), device,
+                    reporter.loading, cache_folder=cache,
+                )  # fmt: skip
                 self._decoded = (unlabelled, size, images)
-                notes = (*notes, *more, *_seen_before(known.test.source, images))
+                notes = (*notes, *more, *_seen_before(known, images))
             source, beside = self._join(source, self._decoded[2]), data_settings.unlabelled_each * batch_size
         train = Batches(
             source,
@@ -124,10 +126,20 @@ class Shared:
         return self._teachers
 
 
-def _seen_before(test: Source, unlabelled: Source) -> list[str]:
-    """A line for the person where images without labels are those that the student will be judged on."""
-    count = common_images(test, unlabelled)
-    if not count:
-        return []
-    are = "is a test image" if count == 1 else "are test images"
-    return [f"{count} of the images without labels {are} too: take them out, or the accuracy will flatter"]
+def _held_as_asked(settings: DataSettings, part: ImageSet, other: ImageSet | None) -> DataSettings:
+    """Streaming is for files: a part that is in memory already stays there if the other can be streamed."""
+    files = [isinstance(images.pixels, FilePixels) for images in (part, other) if images is not None]
+    return replace(settings, pixels="auto") if any(files) and not files[0] else settings
+
+
+def _seen_before(known: Prepared, unlabelled: Source) -> list[str]:
+    """Lines for the person where images without labels are those that the student will be judged on."""
+    lines = []
+    for name, part in (("test", known.test), ("validation", known.val)):
+        count = common_images(part.source, unlabelled) if part is not None else 0
+        if count:
+            are = f"is a {name} image" if count == 1 else f"are {name} images"
+            lines.append(
+                f"{count} of the images without labels {are} too: take them out, or the accuracy will flatter"
+            )
+    return lines

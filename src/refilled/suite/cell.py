@@ -137,7 +137,7 @@ class Cell:
             self.teacher,
             self.shots and (self.shots, self.seed),
             self.on_validation,
-            dict(self.settings).get("unlabelled_classes"),
+            tuple(dict(self.settings).get(name) for name in ("unlabelled", "unlabelled_classes")),
         )
 
     def describe(self) -> str:
