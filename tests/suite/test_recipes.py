@@ -8,7 +8,7 @@ import torch
 from refilled.suite import TABLES, Bench, Ledger, Places, cells_of, get_table, render, tiny_cell
 from refilled.suite.judging import OverSeeds
 from refilled.suite.recipes import ALONE, ALONE_MIXED, RECIPES, alone, cell
-from refilled.suite.validation import without_test
+from refilled.suite.validation import blind, without_test
 
 POINT = {"overlap": 60, "shots": 50, "epochs": 200}
 
@@ -106,3 +106,27 @@ def test_what_was_asked_for(tmp_path):
     assert [c.key for c in cells_of(table, where, OverSeeds(2))] == [
         cell(POINT, "few").with_seed(seed).key for seed in range(2)
     ]
+
+
+def test_a_teacher_of_shared_classes_has_not_seen_what_is_held_out():
+    for overlap, seen in ((0, 0.0), (60, 0.2), (100, 0.2)):
+        found = cell(POINT | {"overlap": overlap}, "few")
+        assert dict(found.teacher.settings)["val_fraction"] == seen
+        assert dict(found.settings)["val_fraction"] == 0.2
+
+
+def test_who_shares_images_with_its_teacher():
+    found = replace(cell(POINT, "few"), teacher=replace(cell(POINT, "few").teacher, settings=()))
+
+    def blinded(**changes):
+        return dict(blind(replace(found, **changes)).teacher.settings).get("val_fraction") is not None
+
+    assert [blinded(classes=classes) for classes in ("50:100", "49:100", "0:1", None, "cat,dog")] == [
+        False, True, True, True, True,
+    ]  # fmt: skip
+    assert blinded(classes="50:100", class_order="default")
+    assert not blinded(classes=None, data="digits")
+    above = replace(found.teacher, seed=7)
+    taught = blind(replace(found, classes=None, teacher=replace(found.teacher, taught_by=above))).teacher
+    assert dict(taught.taught_by.settings) == {"val_fraction": 0.2}
+    assert blind(replace(found, teacher=None)).teacher is None

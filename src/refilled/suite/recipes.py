@@ -10,10 +10,11 @@ What wins here becomes a default, and is then measured on test images by the oth
 from dataclasses import replace
 from typing import Any
 
-from refilled.suite.cell import Cell, TeacherCell, pairs
+from refilled.suite.cell import Cell
 from refilled.suite.cifar100 import TEACHER_CLASSES, gkd
 from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
+from refilled.suite.validation import blind
 
 VAL_FRACTION = 0.2
 EPOCHS = (100, 200)
@@ -96,14 +97,8 @@ def cell(point: Point, recipe: str) -> Cell | None:
         return None
     if "unlabelled_classes" in settings:
         found = found.with_settings(unlabelled_classes=settings["unlabelled_classes"])
-    if found.teacher is not None and point["overlap"]:
-        found = replace(found, teacher=_blind(found.teacher))
-    return replace(found.with_settings(val_fraction=VAL_FRACTION, epochs=point["epochs"]), on_validation=True)
-
-
-def _blind(teacher: TeacherCell) -> TeacherCell:
-    """The same teacher, trained without the images that recipes are judged on."""
-    return replace(teacher, settings=pairs(**(dict(teacher.settings) | {"val_fraction": VAL_FRACTION})))
+    judged = found.with_settings(val_fraction=VAL_FRACTION, epochs=point["epochs"])
+    return blind(replace(judged, on_validation=True))
 
 
 def alone(point: Point) -> Cell | None:

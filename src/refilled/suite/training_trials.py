@@ -13,7 +13,7 @@ from refilled.suite.cell import Cell
 from refilled.suite.judging import OverSeeds
 from refilled.suite.run import Bench
 from refilled.suite.search import Range, space_around
-from refilled.suite.validation import once_open, without_test
+from refilled.suite.validation import blind, once_open, without_test
 from refilled.training import LossIsNotFinite, Reporter, take_turns
 
 VAL_FRACTION = 0.1
@@ -42,7 +42,7 @@ class TrainingTrials:
 
     def __init__(self, cell: Cell, bench: Bench, judge: OverSeeds, measure: str, epochs: int | None = None):
         shorter = {"epochs": epochs} if epochs is not None else {}
-        self.cell = cell.with_settings(val_fraction=VAL_FRACTION, **shorter)
+        self.cell = blind(cell.with_settings(val_fraction=VAL_FRACTION, **shorter))
         self.bench, self.measure, self.seeds = bench, measure, judge.seeds
         self.space, self.own = self.space_of(cell), _own_settings(cell)
         self.name = f"{cell.data}-{cell.student}-{cell.method}"

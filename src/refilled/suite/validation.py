@@ -1,7 +1,7 @@
 """Data that ends at its validation images: what measures a student finds those where its test images were.
 
-The teacher is the cell's own. It may have been trained on all images of its classes, the held-out ones among
-them: what is found on validation is for choosing, not for publishing.
+A teacher that learned from the same data is trained anew without those images: one that had seen them knows
+more of them than of any test image. What is found on validation is for choosing, not for publishing.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from refilled.errors import UserError
 from refilled.methods import get_method
 from refilled.runs.prepare import OF_OPENING, read_splits, read_unlabelled
 from refilled.runs.settings import sort_settings
-from refilled.suite.cell import Cell
+from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.places import Places
 
 
@@ -24,6 +24,37 @@ def without_test(cell: Cell, places: Places) -> Splits:
     if not len(splits.val):
         raise UserError(f"{splits.name} has too few training images to hold some out for validation")
     return replace(splits, test=splits.val, unlabelled=read_unlabelled(data, data_settings, splits))
+
+
+def blind(cell: Cell) -> Cell:
+    """The cell with a teacher that has not seen the images that the cell holds out."""
+    teacher = cell.teacher
+    if teacher is None or not _meet(cell, teacher):
+        return cell
+    return replace(cell, teacher=_without(teacher, dict(cell.settings)["val_fraction"]))
+
+
+def _without(teacher: TeacherCell, val_fraction: float) -> TeacherCell:
+    settings = pairs(**(dict(teacher.settings) | {"val_fraction": val_fraction}))
+    above = teacher.taught_by and _without(teacher.taught_by, val_fraction)
+    return replace(teacher, settings=settings, taught_by=above)
+
+
+def _meet(cell: Cell, teacher: TeacherCell) -> bool:
+    """Whether they share images: other data, or ranges of one order that are apart, have none in common."""
+    if cell.data != teacher.data:
+        return False
+    ranges = [_range(classes) for classes in (cell.classes, teacher.classes)]
+    if cell.class_order != teacher.class_order or None in ranges:
+        return True
+    (start, end), (other_start, other_end) = ranges  # type: ignore[misc]
+    return start < other_end and other_start < end
+
+
+def _range(classes: str | None) -> tuple[int, int] | None:
+    """``20:70`` as two numbers; None for anything else."""
+    start, colon, end = (classes or "").partition(":")
+    return (int(start), int(end)) if colon and start.isdigit() and end.isdigit() else None
 
 
 def once_open(arguments: dict[str, Any]) -> dict[str, Any]:
