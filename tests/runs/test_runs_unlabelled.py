@@ -134,12 +134,19 @@ def test_a_path_is_as_good_as_its_name(tiny, world):
 
 
 def test_streaming_is_for_what_are_files(tiny, teacher, image_folder):
-    """Digits are in memory; photographs beside them, in gray, would be streamed, and the other way round."""
+    """What is in memory stays there, whichever of the two it is, and the other is streamed."""
     photos, digits = open_data(image_folder(["cat", "dog"])), open_data("digits", classes="0:3", shots=4)
     in_memory = TensorPixels(torch.randint(0, 256, (9, 3, 8, 8), dtype=torch.uint8))
     others = replace(photos.train, pixels=in_memory, labels=torch.zeros(9, dtype=torch.int64))
     known = teacher(["emu", "yak"])
     tiny(known, "wrn-10-1", replace(photos, unlabelled=others), "refilled-few", pixels="stream")
+    parts = {
+        name: replace(part, pixels=TensorPixels(part.pixels.load(8)[0]))
+        for name, part in (("train", photos.train), ("val", photos.val), ("test", photos.test))
+    }
+    tiny(
+        known, "wrn-10-1", replace(photos, unlabelled=photos.train, **parts), "refilled-few", pixels="stream"
+    )
     with pytest.raises(UserError, match="is in memory already"):
         tiny(known, "wrn-10-1", digits, "refilled-few", pixels="stream")
 

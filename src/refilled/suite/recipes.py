@@ -129,7 +129,7 @@ TABLE = Table(
         "seeds: +1.4, +3.0 and +2.6 points at overlaps 0, 60 and 100) are in the ledger, but of them only "
         "those at overlap 0 are in this table. On test images, in 200 epochs, little of that was left "
         "([cifar100-gkd](cifar100-gkd.md)). Few images are seen in small batches: with 256 in each, as in "
-        "the runs before, the student alone was 2 to 12 points worse. "
+        "the runs before, the student alone was 2 to 11 points worse. "
         "Recipes with mixtures are compared with the student alone that sees mixtures too. "
         "What the names mean is in [recipes.py](../src/refilled/suite/recipes.py)."
     ),
