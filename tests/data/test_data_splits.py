@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refilled.data.randomness import mixed_seed, seeded_generator
+from refilled.data.randomness import mixed_seed, seed_global, seeded_generator
 from refilled.data.splits import describe_parts, hold_out, hold_out_validation, shots, three_parts
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
@@ -136,3 +136,14 @@ def test_mixed_seeds_are_seeds(parts):
     assert mixed_seed(*parts) != mixed_seed(*parts, 0)
     draws = [torch.rand(3, generator=seeded_generator(*parts)) for _ in range(2)]
     assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_layers_draw_from_is_seeded_as_by_torch(device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    torch.manual_seed(mixed_seed(3, 4))
+    wanted = torch.rand(3), torch.rand(3, device=device).cpu()
+    seed_global(torch.device(device), 3, 4)
+    drawn = torch.rand(3), torch.rand(3, device=device).cpu()
+    assert torch.equal(torch.stack(drawn), torch.stack(wanted))

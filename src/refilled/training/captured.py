@@ -68,7 +68,8 @@ class CapturedEpochs:
         for number in range(len(plan)):
             if self._raw is not None and stream is not None:
                 self._raw.copy_(next(stream))
-            seed_step(schedule, number)
+            if self._random:
+                seed_step(self.batches.device, schedule, number)
             replay(self._graph, self._random)
             yield self._losses[number]
 

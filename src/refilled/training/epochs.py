@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from refilled.data import Batch, Batches, Plan
-from refilled.data.randomness import mixed_seed
+from refilled.data.randomness import seed_global
 from refilled.training.step import PlainStep
 
 Answers = Callable[[Batch], Tensor]
@@ -37,9 +37,9 @@ class Epochs(Protocol):
         ...
 
 
-def seed_step(schedule: Schedule, number: int) -> None:
+def seed_step(device: torch.device, schedule: Schedule, number: int) -> None:
     """Dropout draws from the global generator; a resumed run, or several in turns, draw the same."""
-    torch.manual_seed(mixed_seed(*schedule.seeds, number))
+    seed_global(device, *schedule.seeds, number)
 
 
 class PlainEpochs:
@@ -60,7 +60,7 @@ class PlainEpochs:
         progress = torch.tensor(schedule.progress, dtype=torch.float32, device=device)
         stream = self.batches.source.stream(plan.rows)
         for number, (raw, rows, views) in enumerate(zip(stream, plan.rows, plan.views)):
-            seed_step(schedule, number)
+            seed_step(device, schedule, number)
             yield self.step(self.batch(raw, rows, views, progress[number]), schedule.rates[number])
 
     def batch(self, raw: Tensor, rows: Tensor, views: Tensor, progress: Tensor) -> Batch:

@@ -21,7 +21,9 @@ from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
 from refilled.training.turns import take_turns
 
-_CHECK_EVERY = 50  # steps between two looks at the losses on a GPU: each look waits for it
+_LOOK_EVERY = 50
+"""Steps between two looks at the losses on a GPU, where an epoch has more than twice as many; a shorter one is
+looked at when it is over. Each look waits for the device, and trainings in turns wait with it."""
 
 Validate = Callable[[Stage], dict[str, float]]
 Training = Generator[None, None, float]
@@ -158,16 +160,19 @@ def _one_epoch(
     progress = [(epoch * steps + number) / (stage.epochs * steps) for number in range(steps)]
     rates = [settings.learning_rate(share) for share in progress]
     schedule = Schedule(rates, progress, (settings.seed, stage_index, epoch))
-    history: list[Tensor] = []
-    look_every = _CHECK_EVERY if batches.device.type == "cuda" else 1
+    unseen: list[Tensor] = []
+    looked_at: list[Tensor] = []
+    look_every = 1 if batches.device.type != "cuda" else _LOOK_EVERY if steps > 2 * _LOOK_EVERY else steps
     for number, losses in enumerate(epochs.run(plan, schedule)):
-        history.append(losses)
+        unseen.append(losses)
         yield
         if (number + 1) % look_every == 0 or number + 1 == steps:
-            recent = torch.stack(history[-(number % look_every + 1) :]).cpu()
+            recent = torch.stack(unseen).cpu()
             _check_finite(recent, epochs.step, epoch, number)
             reporter.step(number + 1, float(recent[-1].sum()), rates[number])
-    means = torch.stack(history).mean(dim=0).tolist()
+            looked_at.append(recent)
+            unseen = []
+    means = torch.cat(looked_at).mean(dim=0).tolist()
     seconds = time.monotonic() - began
     return {
         "lr": rates[-1],
