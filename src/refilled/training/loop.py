@@ -22,8 +22,8 @@ from refilled.training.step import PlainStep
 from refilled.training.turns import take_turns
 
 _LOOK_EVERY = 50
-"""Steps between two looks at the losses on a GPU, where an epoch has more than twice as many; a shorter one is
-looked at when it is over. Each look waits for the device, and trainings in turns wait with it."""
+"""Steps between two looks at the losses on a GPU, where an epoch has more than twice as many; a shorter one
+is looked at when it is over. Each look waits for the device, and trainings in turns wait with it."""
 
 Validate = Callable[[Stage], dict[str, float]]
 Training = Generator[None, None, float]
