@@ -176,7 +176,7 @@ def _one_epoch(
     seconds = time.monotonic() - began
     return {
         "lr": rates[-1],
-        "images_per_second": round(steps * batches.batch_size / seconds, 1),
+        "images_per_second": round(batches.asked / seconds, 1),
         **{f"loss/{name}": value for name, value in zip(epochs.step.terms, means)},
     }
 
