@@ -22,9 +22,11 @@ def teacher():
 
 
 def test_few_images_and_many():
-    assert chosen(shots=5) == (
-        "refilled-few", ["5 training images per class: method refilled-few (or choose --method refilled)"],
-    )  # fmt: skip
+    name, (said, advice) = chosen(shots=5)
+    assert name == "refilled-few"
+    assert said == "5 training images per class: method refilled-few (or choose --method refilled)"
+    assert "--unlabelled" in advice
+    assert len(chosen(shots=5, classes="0:5", unlabelled_classes="5:10")[1]) == 1  # they are there
     name, notes = chosen(shots=FEW_IMAGES, val_fraction=0.0)
     assert name == "refilled"
     assert notes == ["100 training images per class: method refilled (or choose --method refilled-few)"]

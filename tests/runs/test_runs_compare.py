@@ -95,6 +95,14 @@ def test_a_teacher_that_knows_these_classes_worse_than_the_student_is_named():
     assert verdict([0.95, 0.95], [0.8, 0.8], images=5000).hint() == ""  # it helped all the same
 
 
+@pytest.mark.parametrize("taught", [0.5, 0.3])  # whether it helped or did harm
+def test_a_teacher_that_is_better_than_its_student_is_named(taught):
+    hint = verdict([taught, taught], [0.4, 0.4], images=5000).hint()
+    assert "better (70.0 %) than the student" in hint
+    assert "--unlabelled" in hint
+    assert verdict([0.69, 0.69], [0.4, 0.4], images=5000).hint() == ""  # hardly better
+
+
 def test_rows_and_json():
     found = verdict([0.8, 0.9], [0.7, 0.7])
     assert found.rows() == [

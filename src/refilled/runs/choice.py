@@ -46,4 +46,9 @@ def choose_method(
     shared.notes.append(
         f"{per_class:.0f} training images per class: method {chosen} (or choose --method {other})"
     )
+    if chosen == FEW and not data_settings.has_unlabelled and splits.unlabelled is None:
+        shared.notes.append(
+            "so few show little of what the teacher knows: other images, without labels, may help much "
+            "(--unlabelled FOLDER)"
+        )
     return chosen

@@ -23,6 +23,7 @@ VERDICT = "verdict.json"
 FEWEST_TEST_IMAGES = 20  # on fewer nothing is clear
 SEEDS_AT_ONCE = 4  # on a GPU
 WIDE = 3.0  # points: an interval wider than this to each side says that too little was measured
+NOTABLY = 0.02  # of accuracy: by this much the teacher itself must be better to be worth a word
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,18 @@ class Verdict:
         return f"{opening[self.answer]}: {figures}.{where}{more}"
 
     def hint(self) -> str:
-        """What the teacher's own embedding says about its fitness, or nothing."""
+        """What the teacher's own embedding says about its fitness and the student's, or nothing."""
         ncm, alone = self.with_teacher[0].teacher_ncm, spread([r.accuracy for r in self.alone]).mean
-        if ncm is None or ncm >= alone or self.answer == "helped":
+        taught = spread([r.accuracy for r in self.with_teacher]).mean
+        if ncm is None:
+            return ""
+        if ncm > max(taught, alone) + NOTABLY:
+            return (
+                f"By itself the teacher tells these classes apart better ({100 * ncm:.1f} %) than the "
+                f"student does: more images without labels (--unlabelled) bring more of it across. Where its "
+                f"size is no problem, its nearest class mean is the better classifier."
+            )
+        if ncm >= alone or self.answer == "helped":
             return ""
         return (
             f"By itself the teacher tells these classes apart worse ({100 * ncm:.1f} %) than the student "
