@@ -49,15 +49,19 @@ def gkd(point: Point, row: str, student: str, overlap: int, **own: Any) -> Cell 
     return filled.with_settings(**FEW_FINE_TUNING) if filled and shots and row == "fine-tune" else filled
 
 
-UNLABELLED = "refilled-few-unlabelled"
-"""Row of students that also imitate the teacher on its own training images, whose labels they do not read."""
+UNLABELLED, OWN_UNLABELLED = "refilled-few-unlabelled", "refilled-few-own-unlabelled"
+"""Rows of students that also imitate the teacher on images without labels: its own training images, or all
+training images of the student's classes."""
 
 
 def few_shots(point: Point) -> Cell | None:
     """A student with few images, by its row."""
     row = point["method"]
-    cell = gkd(point, "refilled-few" if row == UNLABELLED else row, point["student"], point["overlap"])
-    return cell.with_settings(unlabelled_classes=TEACHER_CLASSES) if cell and row == UNLABELLED else cell
+    method = "refilled-few" if row in (UNLABELLED, OWN_UNLABELLED) else row
+    cell = gkd(point, method, point["student"], point["overlap"])
+    if cell is None or method == row:
+        return cell
+    return cell.with_settings(unlabelled_classes=TEACHER_CLASSES if row == UNLABELLED else cell.classes)
 
 
 def standard(row: str, student: str, teacher: str = "wrn-40-2", **own: Any) -> Cell | None:
@@ -105,6 +109,7 @@ SHOTS = Table(
             "refilled",
             "refilled-few",
             UNLABELLED,
+            OWN_UNLABELLED,
         ),
         "shots": (10, 25, 50, 100),
     },
@@ -114,7 +119,8 @@ SHOTS = Table(
     note=(
         "All have 200 epochs in small batches, the fine-tuned teacher too (at a learning rate of 0.01, "
         "chosen on validation images; the paper has 50 epochs at 0.0001). *refilled-few-unlabelled* also "
-        "imitates the teacher on the teacher's training images, whose labels it does not read."
+        "imitates the teacher on the teacher's training images, whose labels it does not read, and "
+        "*refilled-few-own-unlabelled* on all training images of the student's own classes."
     ),
 )
 OTHER_FAMILY = Table(
