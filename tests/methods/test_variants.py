@@ -84,6 +84,7 @@ def test_default_settings():
         "imitation": 5.0,
         "imitation_new": None,
         "imitation_unlabelled": 30.0,
+        "head_unlabelled": 0.0,
         "mixtures": False,
         "fade": 0.0,
     }

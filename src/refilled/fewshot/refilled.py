@@ -189,10 +189,9 @@ class RefilledTasks:
         self.scratch, self.way = scratch, way
         if self.settings.mixtures:
             raise UserError("students of few-shot tasks see no mixtures: leave mixtures out")
-        if self.settings.imitation_unlabelled != type(self.settings)().imitation_unlabelled:
-            raise UserError(
-                "students of few-shot tasks see no images without labels: leave imitation_unlabelled out"
-            )
+        for name in ("imitation_unlabelled", "head_unlabelled"):
+            if getattr(self.settings, name) != getattr(type(self.settings)(), name):
+                raise UserError(f"students of few-shot tasks see no images without labels: leave {name} out")
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:
         """The embedding, then the classifier; or the classifier alone, if that has all steps."""

@@ -30,6 +30,7 @@ from refilled.methods.refilled_settings import (
 )
 from refilled.methods.refilled_terms import ClassifierTerm, comparison_term
 from refilled.methods.same_classes import same_classes_for
+from refilled.methods.shared_head import SharedHead, shared_head
 from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
@@ -68,14 +69,17 @@ def classifier_stage(
     imitate: Imitation | None = None,
     fade: float = 0.0,
     mixtures: bool = False,
+    head: SharedHead | None = None,
 ) -> Stage:
     """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation of images; perhaps
-    the student goes on to imitate, mixtures are seen too, and the teacher's terms fade."""
+    the student goes on to imitate, mixtures are seen too, the teacher's head speaks of images without labels,
+    and the teacher's terms fade."""
     term = ClassifierTerm(teacher, train, len(student.classes), settings) if settings.strength else None
+    of_all = imitate is not None or head is not None
 
     def loss(batch: Batch) -> dict[str, Tensor]:
         seen, count = show(batch, mixtures), len(batch)
-        teacher_z = seen.teacher_embeddings(teacher, batch) if imitate is not None else embed(teacher, batch)
+        teacher_z = seen.teacher_embeddings(teacher, batch) if of_all else embed(teacher, batch)
         student_z, logits = student(seen.images)
         left = 1.0 if batch.progress is None else 1 - fade * batch.progress
         terms = {"cross_entropy": seen.cross_entropy(logits)}
@@ -83,6 +87,8 @@ def classifier_stage(
             terms["local_kd"] = left * term(logits[:count], teacher_z[:count], batch.labels)
         if imitate is not None:
             terms["imitation"] = left * imitate(student_z, teacher_z, seen)
+        if head is not None:
+            terms["head"] = left * head(seen.parts(logits)[1], seen.parts(teacher_z)[1])
         return terms
 
     trained = [*student.parameters(), *_parameters(imitate)]
@@ -121,8 +127,8 @@ def two_stages(
     weights = settings.imitation, settings.imitation_new, settings.imitation_unlabelled
     imitate = imitation(teacher, student, train, *weights)
     first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
-    mixtures = settings.mixtures
-    last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade, mixtures)
+    mixtures, head = settings.mixtures, shared_head(teacher, student, train, settings.head_unlabelled)
+    last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade, mixtures, head)
     return [embedding_stage(teacher, student, settings, first, imitate, mixtures), last] if first else [last]
 
 

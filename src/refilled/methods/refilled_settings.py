@@ -122,6 +122,9 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """The same for images of classes that the teacher does not know; none: as for the others."""
     imitation_unlabelled: float = 30.0
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
+    head_unlabelled: float = 0.0
+    """Weight of what the teacher's own head says of images without labels, over the classes that teacher and
+    student share, in the second stage. Not in the paper, which has 0: nothing."""
     mixtures: bool = False
     """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
     cross-entropy, with their labels blended alike, and for imitation. The teacher is asked about them in
@@ -136,6 +139,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("imitation", self.imitation, least=0)
         check_number("imitation_new", self.imitation_new, least=0)
         check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
+        check_number("head_unlabelled", self.head_unlabelled, least=0)
         check_number("fade", self.fade, least=0, most=1)
 
 
@@ -158,6 +162,7 @@ class TwoStageSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_unlabelled: float = 0.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -212,6 +217,7 @@ class PaperSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_unlabelled: float = 0.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -237,5 +243,6 @@ class AuthorsSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_unlabelled: float = 0.0
     mixtures: bool = False
     fade: float = 0.0

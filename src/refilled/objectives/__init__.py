@@ -37,6 +37,7 @@ from refilled.objectives.self_supervision import (
     error_levels,
     selective_kd,
 )
+from refilled.objectives.shared import shared_kd
 from refilled.objectives.similarity import similarity_distillation
 from refilled.objectives.unit import unit_rows
 
@@ -76,6 +77,7 @@ __all__ = [
     "rows_by_class",
     "same_size",
     "selective_kd",
+    "shared_kd",
     "similarity_distillation",
     "similarity_preserving",
     "standardised_kd",

@@ -203,7 +203,8 @@ class Run:
 
 def _refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
     """Refuse what is set for images without labels where there are none; a default spelt out may stay."""
-    for settings, name in ((data_settings, "unlabelled_each"), (own, "imitation_unlabelled")):
+    every = (data_settings, "unlabelled_each"), (own, "imitation_unlabelled"), (own, "head_unlabelled")
+    for settings, name in every:
         usual = getattr(type(settings)(), name, None)
         if getattr(settings, name, usual) != usual:
             raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")

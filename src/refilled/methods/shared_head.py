@@ -1,0 +1,47 @@
+"""What the teacher's own head says of images without labels, over the classes that the student shares.
+
+This is no part of the ReFilled paper. Of a class that both know, the teacher has learned more than a few
+labelled images show; its head says it of any image, as far as it takes the image to be of such a class.
+"""
+
+import torch
+from torch import Tensor
+
+from refilled import objectives
+from refilled.data import Batches
+from refilled.errors import UserError
+from refilled.models import Network
+
+
+class SharedHead:
+    """The term.
+
+    Args:
+        teacher: frozen.
+        student: shares some of its classes.
+        weight: of the term.
+        device: of the images.
+    """
+
+    def __init__(self, teacher: Network, student: Network, weight: float, device: torch.device):
+        self.teacher, self.weight = teacher, weight
+        pairs = teacher.classes.overlap(student.classes).pairs
+        self.here, self.there = torch.tensor(pairs, device=device).unbind(dim=1)
+
+    def __call__(self, logits: Tensor, teacher_z: Tensor) -> Tensor:
+        """Scalar, for the student's logits [U, C] and the teacher's embeddings [U, d'] of the same images."""
+        with torch.no_grad():
+            wanted = self.teacher.classify(teacher_z)
+        return self.weight * objectives.shared_kd(logits, wanted, self.here, self.there)
+
+
+def shared_head(teacher: Network, student: Network, train: Batches, weight: float) -> SharedHead | None:
+    """The term for these two, or None where it has no weight or there are no images without labels."""
+    if not weight or not train.unlabelled:
+        return None
+    if not teacher.classes.overlap(student.classes).pairs:
+        raise UserError(
+            "head_unlabelled is about classes that teacher and student share, and there are none: "
+            "leave it out"
+        )
+    return SharedHead(teacher, student, weight, train.device)
