@@ -18,15 +18,13 @@ class SharedHead:
 
     Args:
         teacher: frozen.
-        student: shares some of its classes.
+        shared: int64 [K, 2], columns of each shared class in the teacher's and in the student's logits.
         weight: of the term.
-        device: of the images.
     """
 
-    def __init__(self, teacher: Network, student: Network, weight: float, device: torch.device):
+    def __init__(self, teacher: Network, shared: Tensor, weight: float):
         self.teacher, self.weight = teacher, weight
-        pairs = teacher.classes.overlap(student.classes).pairs
-        self.here, self.there = torch.tensor(pairs, device=device).unbind(dim=1)
+        self.here, self.there = shared.unbind(dim=1)
 
     def __call__(self, logits: Tensor, teacher_z: Tensor) -> Tensor:
         """Scalar, for the student's logits [U, C] and the teacher's embeddings [U, d'] of the same images."""
@@ -39,9 +37,10 @@ def shared_head(teacher: Network, student: Network, train: Batches, weight: floa
     """The term for these two, or None where it has no weight or there are no images without labels."""
     if not weight or not train.unlabelled:
         return None
-    if not teacher.classes.overlap(student.classes).pairs:
+    pairs = teacher.classes.overlap(student.classes).pairs
+    if not pairs:
         raise UserError(
             "head_unlabelled is about classes that teacher and student share, and there are none: "
             "leave it out"
         )
-    return SharedHead(teacher, student, weight, train.device)
+    return SharedHead(teacher, torch.tensor(pairs, device=train.device), weight)
