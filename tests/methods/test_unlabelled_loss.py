@@ -169,9 +169,9 @@ def test_the_teachers_head_speaks_of_them(world, mixtures, imitation):
 
 def test_a_head_needs_classes_to_speak_of_and_images(world):
     teacher, _, batches = world
-    stranger = tiny("convnet-1", ["w", "x", "y", "z"])
-    with pytest.raises(UserError, match="head_unlabelled is about classes"):
-        make_stages("refilled-few", teacher, stranger, batches, head_unlabelled=1.0)
+    for shared, names in enumerate((["w", "x", "y", "z"], ["ant", "x", "y", "z"])):
+        with pytest.raises(UserError, match=f"share, and there are {shared}: leave it out"):
+            make_stages("refilled-few", teacher, tiny("convnet-1", names), batches, head_unlabelled=1.0)
     (stage,) = make_stages("refilled-few", teacher, make_student(), make_batches(), head_unlabelled=1.0)
     assert "head" not in values(stage, first_batch(make_batches()))
 

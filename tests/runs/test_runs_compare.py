@@ -32,9 +32,9 @@ def result(accuracy, seed=0, method="refilled", images=100, seconds=2.0):
     )
 
 
-def verdict(with_teacher, alone, images=100):
+def verdict(with_teacher, alone, images=100, method="refilled"):
     return Verdict(
-        tuple(result(share, seed, images=images) for seed, share in enumerate(with_teacher)),
+        tuple(result(share, seed, method, images) for seed, share in enumerate(with_teacher)),
         tuple(result(share, seed, "student", images) for seed, share in enumerate(alone)),
     )
 
@@ -100,6 +100,8 @@ def test_a_teacher_that_is_better_than_its_student_is_named(taught):
     hint = verdict([taught, taught], [0.4, 0.4], images=5000).hint()
     assert "better (70.0 %) than the student" in hint
     assert "--unlabelled" in hint
+    other = verdict([taught, taught], [0.4, 0.4], images=5000, method="rkd").hint()
+    assert "student does: where its size is no problem" in other  # it has no use for such images
     assert verdict([0.69, 0.69], [0.4, 0.4], images=5000).hint() == ""  # hardly better
 
 

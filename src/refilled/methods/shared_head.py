@@ -38,9 +38,9 @@ def shared_head(teacher: Network, student: Network, train: Batches, weight: floa
     if not weight or not train.unlabelled:
         return None
     pairs = teacher.classes.overlap(student.classes).pairs
-    if not pairs:
+    if len(pairs) < 2:
         raise UserError(
-            "head_unlabelled is about classes that teacher and student share, and there are none: "
-            "leave it out"
+            f"head_unlabelled is about telling apart classes that teacher and student share, and there are "
+            f"{len(pairs)}: leave it out"
         )
     return SharedHead(teacher, torch.tensor(pairs, device=train.device), weight)

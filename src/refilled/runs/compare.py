@@ -84,10 +84,12 @@ class Verdict:
         if ncm is None:
             return ""
         if ncm > max(taught, alone) + NOTABLY:
+            takes_more = get_method(self.with_teacher[0].method).unlabelled
+            advice = "more images without labels (--unlabelled) may bring more of it across. Where "
             return (
                 f"By itself the teacher tells these classes apart better ({100 * ncm:.1f} %) than the "
-                f"student does: more images without labels (--unlabelled) bring more of it across. Where its "
-                f"size is no problem, its nearest class mean is the better classifier."
+                f"student does: {advice if takes_more else 'where '}its size is no problem, its nearest "
+                f"class mean is the better classifier."
             )
         if ncm >= alone or self.answer == "helped":
             return ""
