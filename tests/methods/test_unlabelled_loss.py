@@ -136,46 +136,6 @@ def test_they_are_imitated_where_no_other_image_is(world, name):
     assert make_stages(name, teacher, student, make_batches(), imitation=0.0)[-1].beside is None
 
 
-@pytest.mark.parametrize("mixtures", [False, True])
-@pytest.mark.parametrize("imitation", [0.0, 30.0])
-def test_the_teachers_head_speaks_of_them(world, mixtures, imitation):
-    teacher, student, batches = world
-    student.eval()
-    batch = first_batch(batches)
-    own = {"head_unlabelled": 3.0, "imitation": 0.0, "imitation_unlabelled": imitation, "mixtures": mixtures}
-    (stage,) = make_stages("refilled-few", teacher, student, batches, **own)
-    torch.manual_seed(5)
-    terms = values(stage, batch)
-    pairs = [
-        (here, there)
-        for here, name in enumerate(teacher.classes)
-        for there, other in enumerate(student.classes)
-        if name.lower() == other.lower()
-    ]
-    assert 1 < len(pairs) < min(len(teacher.classes), len(student.classes))
-    expected = 0.0
-    with torch.no_grad():
-        ours, theirs = student(batch.images[12:])[1].double(), teacher(batch.images[12:])[1].double()
-    for mine, wanted in zip(ours, theirs):
-        trust = sum(wanted.softmax(0)[here] for here, _ in pairs)
-        target = torch.stack([wanted[here] / 2 for here, _ in pairs]).softmax(0)
-        given = torch.stack([mine[there] / 2 for _, there in pairs]).log_softmax(0)
-        expected += 3 * 4 * float(trust * (target * (target.log() - given)).sum()) / len(ours)
-    assert terms.pop("head") == pytest.approx(expected, rel=1e-4)
-    (without,) = make_stages("refilled-few", teacher, student, batches, **(own | {"head_unlabelled": 0.0}))
-    torch.manual_seed(5)
-    assert values(without, batch) == pytest.approx(terms, rel=1e-5)
-
-
-def test_a_head_needs_classes_to_speak_of_and_images(world):
-    teacher, _, batches = world
-    for shared, names in enumerate((["w", "x", "y", "z"], ["ant", "x", "y", "z"])):
-        with pytest.raises(UserError, match=f"share, and there are {shared}: leave it out"):
-            make_stages("refilled-few", teacher, tiny("convnet-1", names), batches, head_unlabelled=1.0)
-    (stage,) = make_stages("refilled-few", teacher, make_student(), make_batches(), head_unlabelled=1.0)
-    assert "head" not in values(stage, first_batch(make_batches()))
-
-
 @pytest.mark.parametrize("name", ["imitation_unlabelled", "head_unlabelled"])
 def test_few_shot_students_see_none(name):
     with pytest.raises(UserError, match=f"no images without labels: leave {name}"):

@@ -151,11 +151,21 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "switch"),
-    [({"weight": "pl"}, "strength"), ({"embedding_share": 0.0, "margin": 0.2}, "embedding_share")],
+    ("given", "off"),
+    [
+        ({"weight": "pl"}, "strength is 0: raise strength, or leave weight out"),
+        (
+            {"embedding_share": 0.0, "margin": 0.2},
+            "embedding_share is 0: raise embedding_share, or leave margin out",
+        ),
+        (
+            {"head_tau": 2.0},
+            "head_shared and head_unlabelled are 0: raise head_shared or head_unlabelled, or leave head_tau",
+        ),
+    ],
 )
-def test_a_setting_of_a_term_that_is_off_is_refused(given, switch):
-    with pytest.raises(UserError, match=f"does nothing in refilled while {switch} is 0: raise {switch}"):
+def test_a_setting_of_a_term_that_is_off_is_refused(given, off):
+    with pytest.raises(UserError, match=f"does nothing in refilled while {off}"):
         sort_settings(get_method("refilled"), given)
 
 

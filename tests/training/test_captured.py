@@ -99,6 +99,9 @@ def test_mixtures_are_drawn_the_same(method):
 
 
 def test_images_without_labels_are_captured_too():
+    """At a small learning rate, as rounding grows with it: the captured step asks a teacher whose batch norms
+    are folded away, which is 1e-7 apart, and at 0.05 one ReLU of the student that flips makes 2e-4 of it."""
+
     def learned(step):
         own = tiny_batches(augment="crop-flip")
         images = torch.cat([own.source.images, own.source.images.flip(2)]).cuda()
@@ -106,11 +109,11 @@ def test_images_without_labels_are_captured_too():
         teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
         student, chosen = tiny_network(1).cuda(), get_method("refilled")
         stages = chosen.stages(teacher, student, batches, chosen.settings(), 2)
-        settings = TrainSettings(epochs=2, lr=0.05, precision="float32", step=step)
+        settings = TrainSettings(epochs=4, lr=0.005, precision="float32", step=step)
         train(stages, student, batches, settings, reporter=Told())
         return student
 
-    assert apart(learned("plain"), learned("auto")) < 1e-4
+    assert apart(learned("plain"), learned("auto")) < 1e-5
 
 
 def test_bfloat16_learns_too():

@@ -72,7 +72,7 @@ def classifier_stage(
     head: SharedHead | None = None,
 ) -> Stage:
     """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation of images; perhaps
-    the student goes on to imitate, mixtures are seen too, the teacher's head speaks of images without labels,
+    the student goes on to imitate, mixtures are seen too, the teacher's head speaks of shared classes,
     and the teacher's terms fade."""
     term = ClassifierTerm(teacher, train, len(student.classes), settings) if settings.strength else None
     of_all = imitate is not None or head is not None
@@ -88,7 +88,7 @@ def classifier_stage(
         if imitate is not None:
             terms["imitation"] = left * imitate(student_z, teacher_z, seen)
         if head is not None:
-            terms["head"] = left * head(seen.parts(logits)[1], seen.parts(teacher_z)[1])
+            terms["head"] = left * head(logits, teacher_z, seen)
         return terms
 
     trained = [*student.parameters(), *_parameters(imitate)]
@@ -127,7 +127,7 @@ def two_stages(
     weights = settings.imitation, settings.imitation_new, settings.imitation_unlabelled
     imitate = imitation(teacher, student, train, *weights)
     first, second = share(epochs, settings.embedding_share) if settings.embedding_share else (0, epochs)
-    mixtures, head = settings.mixtures, shared_head(teacher, student, train, settings.head_unlabelled)
+    mixtures, head = settings.mixtures, shared_head(teacher, student, train, settings)
     last = classifier_stage(teacher, student, train, settings, second, imitate, settings.fade, mixtures, head)
     return [embedding_stage(teacher, student, settings, first, imitate, mixtures), last] if first else [last]
 

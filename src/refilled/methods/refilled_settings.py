@@ -12,18 +12,24 @@ Posterior = Literal["dot", "scaled", "cosine", "literal"]
 Weight = Literal["head", "pl", "gap", "none"]
 
 _SWITCHES = {
-    "strength": ("tau_teacher", "tau_student", "posterior", "weight"),
-    "embedding_share": (
+    ("strength",): ("tau_teacher", "tau_student", "posterior", "weight"),
+    ("embedding_share",): (
         "comparison_tau_teacher", "comparison_tau_student", "comparison_scale", "margin", "max_impostors",
     ),
+    ("head_shared", "head_unlabelled"): ("head_tau",),
 }  # fmt: skip
-"""Settings that switch a term off where they are 0, and those of that term."""
+"""Settings that switch a term off where all of them are 0, and those of that term."""
 
 
-def idle_settings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The names among these settings that do nothing, each with the setting whose 0 is the reason."""
-    off = {name: switch for switch, own in _SWITCHES.items() if settings.get(switch) == 0 for name in own}
-    return {name: switch for name, switch in off.items() if name in settings}
+def idle_settings(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The names among these settings that do nothing, each with the settings whose 0 is the reason."""
+    off = {
+        name: switches
+        for switches, own in _SWITCHES.items()
+        if all(settings.get(switch) == 0 for switch in switches)
+        for name in own
+    }
+    return {name: switches for name, switches in off.items() if name in settings}
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,13 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """The same for images of classes that the teacher does not know; none: as for the others."""
     imitation_unlabelled: float = 30.0
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
+    head_shared: float = 0.0
+    """Weight of what the teacher's own head says of images, over the classes that teacher and student share,
+    in the second stage. Not in the paper, which has 0: nothing."""
     head_unlabelled: float = 0.0
-    """Weight of what the teacher's own head says of images without labels, over the classes that teacher and
-    student share, in the second stage. Not in the paper, which has 0: nothing."""
+    """The same for images without labels, if there are any (--unlabelled)."""
+    head_tau: float = 4.0
+    """Temperature of both networks where the teacher's head speaks; 4 is usual in plain distillation."""
     mixtures: bool = False
     """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
     cross-entropy, with their labels blended alike, and for imitation. The teacher is asked about them in
@@ -139,7 +149,9 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("imitation", self.imitation, least=0)
         check_number("imitation_new", self.imitation_new, least=0)
         check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
+        check_number("head_shared", self.head_shared, least=0)
         check_number("head_unlabelled", self.head_unlabelled, least=0)
+        check_number("head_tau", self.head_tau, above=0)
         check_number("fade", self.fade, least=0, most=1)
 
 
@@ -162,7 +174,9 @@ class TwoStageSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_shared: float = 0.0
     head_unlabelled: float = 0.0
+    head_tau: float = 4.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -217,7 +231,9 @@ class PaperSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_shared: float = 0.0
     head_unlabelled: float = 0.0
+    head_tau: float = 4.0
     mixtures: bool = False
     fade: float = 0.0
 
@@ -243,6 +259,8 @@ class AuthorsSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
+    head_shared: float = 0.0
     head_unlabelled: float = 0.0
+    head_tau: float = 4.0
     mixtures: bool = False
     fade: float = 0.0

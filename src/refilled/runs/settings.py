@@ -101,11 +101,12 @@ def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettin
 def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
     """Refuse what was given and would do nothing; a default that is spelt out may stay."""
     usual = dataclasses.asdict(method.settings())
-    for name, switch in idle_settings(dataclasses.asdict(own)).items():
+    for name, switches in idle_settings(dataclasses.asdict(own)).items():
         if name in given and given[name] != usual[name]:
+            off = " and ".join(switches) + (" is 0" if len(switches) == 1 else " are 0")
             raise UserError(
-                f"{name}={given[name]} does nothing in {method.name} while {switch} is 0: "
-                f"raise {switch}, or leave {name} out"
+                f"{name}={given[name]} does nothing in {method.name} while {off}: "
+                f"raise {' or '.join(switches)}, or leave {name} out"
             )
 
 

@@ -24,6 +24,7 @@ _NO_KD = {"strength": 0.0}
 _QUARTER = {"embedding_share": 0.25}
 _MIXTURES = {"mixtures": True}
 _UNLABELLED = {"unlabelled_classes": TEACHER_CLASSES}
+_HEAD = {"head_shared": 1.0}
 _KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
 
 
@@ -77,6 +78,9 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "quarter stage 1 + imitation 5 + KD 2 by head + fading": (
         TWO_STAGES, _QUARTER | {"imitation": 5.0, "fade": 1.0},
     ),
+    "quarter stage 1 + imitation 5 + head": (TWO_STAGES, _QUARTER | _imitate(5.0) | _HEAD),
+    "quarter stage 1 + imitation 5 + head 4": (TWO_STAGES, _QUARTER | _imitate(5.0, head_shared=4.0)),
+    "quarter stage 1 + head": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD),
     "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
     "quarter stage 1 + imitation 15 + new 2": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=2.0)),
     "half stage 1 + imitation 15 + new 2": (TWO_STAGES, _imitate(15.0, imitation_new=2.0)),
@@ -84,14 +88,18 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "half stage 1 + imitation 5 + fading": (TWO_STAGES, _imitate(5.0, fade=1.0)),
 }  # fmt: skip
 """Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
-the head of the teacher; *imitation* has its weight, and one for classes that are *new* to the teacher where
-that is another; stage 1 has a share of the epochs. *Mixtures* of images are seen beside the images, and so
-are *unlabelled* ones, the teacher's own training images."""
+the head of the teacher; *head* is what that head itself says over the classes that both know, with its weight
+where that is not 1; *imitation* has its weight, and one for classes that are *new* to the teacher where that
+is another; stage 1 has a share of the epochs. *Mixtures* of images are seen beside the images, and so are
+*unlabelled* ones, the teacher's own training images."""
 
 
 def cell(point: Point, recipe: str) -> Cell | None:
-    """A recipe at a point; only what has all images is also tried in half the usual epochs."""
+    """A recipe at a point; only what has all images is also tried in half the usual epochs, and a head needs
+    classes to speak of."""
     method, settings = RECIPES[recipe]
+    if "head_shared" in settings and not point["overlap"]:
+        return None
     found = gkd(point, method, "wrn-16-2", point["overlap"], **settings)
     if found is None or (point["shots"] and point["epochs"] != EPOCHS[-1]):
         return None
