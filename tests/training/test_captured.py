@@ -98,6 +98,14 @@ def test_mixtures_are_drawn_the_same(method):
     assert apart(plain, fast) < 1e-4
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_teachers_head_speaks_the_same(compile):
+    plain, _ = distilled("refilled", own={"head_shared": 1.0}, step="plain")
+    fast, said = distilled("refilled", own={"head_shared": 1.0}, compile=compile)
+    assert not any("cannot" in line for line in said)
+    assert apart(plain, fast) < 1e-3
+
+
 def test_images_without_labels_are_captured_too():
     """At a small learning rate, as rounding grows with it: the captured step asks a teacher whose batch norms
     are folded away, which is 1e-7 apart, and at 0.05 one ReLU of the student that flips makes 2e-4 of it."""

@@ -59,6 +59,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "few + imitation 30 + mixtures": ("refilled-few", {"imitation": 30.0} | _MIXTURES),
     "few + unlabelled": ("refilled-few", _UNLABELLED),
     "few + mixtures + unlabelled": ("refilled-few", _MIXTURES | _UNLABELLED),
+    "few + head": ("refilled-few", _HEAD),
+    "few + head + unlabelled": ("refilled-few", _HEAD | _UNLABELLED | {"head_unlabelled": 1.0}),
     "imitation 30 + mixtures": (TWO_STAGES, _ONE_STAGE | _imitate(30.0) | _MIXTURES),
     "quarter stage 1 + imitation 5": (TWO_STAGES, _QUARTER | _imitate(5.0)),
     "quarter stage 1 + imitation 5 + unlabelled": (TWO_STAGES, _QUARTER | _imitate(5.0) | _UNLABELLED),
