@@ -129,10 +129,11 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     imitation_unlabelled: float = 30.0
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
     head_shared: float = 0.0
-    """Weight of what the teacher's own head says of images, over the classes that teacher and student share,
-    in the second stage. Not in the paper, which has 0: nothing."""
+    """Weight of what the teacher's own head says of images of classes that it shares with the student, over
+    those classes, in the second stage. Not in the paper, which has 0: nothing."""
     head_unlabelled: float = 0.0
-    """The same for images without labels, if there are any (--unlabelled)."""
+    """The same for images without labels, if there are any (--unlabelled), as far as the teacher takes them
+    to be of such a class."""
     head_tau: float = 4.0
     """Temperature of both networks where the teacher's head speaks; 4 is usual in plain distillation."""
     mixtures: bool = False
