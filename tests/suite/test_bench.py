@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -47,6 +48,48 @@ def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_pa
     text = render(table, Ledger(tmp_path / "ledger.jsonl"), OverSeeds(2), tiny=True)
     assert "±" in text
     assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
+
+
+def test_a_teacher_is_trained_beside_cells_that_need_none(tmp_path):
+    """One place more than there are students alone: the teacher has it, and who needs it waits."""
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student", "refilled")})
+    cells = cells_of(table, where, OverSeeds(2), tiny=True)
+    order, said = [], []
+    runner = Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append, together=3)
+    make = runner.trainings.run
+
+    def watched(cell, before):
+        order.append(cell.method)
+        if cell.method == "refilled":
+            assert not runner._missing_teachers([cell])
+        yield from make(cell, before)
+
+    runner.trainings.run = watched
+    runner.run(cells[::-1])
+    assert order == ["student", "student", "refilled", "refilled"]
+    assert said[0].startswith("teacher: ")
+    assert [runner.ledger.has(cell) for cell in cells] == [True] * 4
+    alone = bench(tmp_path / "alone")
+    alone.run(cells)
+    for cell in cells:
+        assert runner.ledger.of(cell)["test_accuracy"] == alone.ledger.of(cell)["test_accuracy"]
+
+
+def test_a_teacher_with_a_teacher_waits_for_it(tmp_path):
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)})
+    (cell,) = cells_of(table, where, OverSeeds(1), tiny=True)
+    (first,) = cell.teachers
+    second = replace(first, method="refilled", taught_by=first)
+    assert second.with_those_before() == (first, second)
+    said = []
+    Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append, together=3).run(
+        [replace(cell, teacher=second)]
+    )
+    assert [line.partition(" ")[0] for line in said] == ["teacher:"] * 4 + ["[1/1]"]
+    assert "wrn-10-2, student" in said[0] and "wrn-10-2, refilled" in said[2]
+    assert len(list((tmp_path / "teachers").iterdir())) == 2
 
 
 def test_a_teacher_that_had_fewer_settings_is_found(tmp_path):

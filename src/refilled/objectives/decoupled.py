@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.checks import check_rows, check_same, check_temperature
+from refilled.objectives.divergence import divergence
 from refilled.objectives.precision import full_precision
 
 
@@ -43,8 +44,8 @@ def dkd(
     with torch.autocast(student_logits.device.type, enabled=False):
         student_target, student_others = _decoupled(full_precision(student_logits) / tau, labels)
         teacher_target, teacher_others = _decoupled(full_precision(teacher_logits).detach() / tau, labels)
-        target = (teacher_target.exp() * (teacher_target - student_target)).sum()
-        others = (teacher_others.exp() * (teacher_others - student_others)).sum()
+        target = divergence(teacher_target, student_target).sum()
+        others = divergence(teacher_others, student_others).sum()
         return tau * tau * (alpha * target + beta * others) / max(len(labels), 1)
 
 

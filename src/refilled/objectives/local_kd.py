@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.checks import check_rows, check_same, check_temperature
+from refilled.objectives.divergence import divergence
 from refilled.objectives.precision import full_precision
 
 
@@ -34,7 +35,7 @@ def local_divergence(
     with torch.autocast(student_logits.device.type, enabled=False):
         student = local_log_softmax(full_precision(student_logits) / tau_student, labels)
         teacher = local_log_softmax(full_precision(teacher_scores).detach() / tau_teacher, labels)
-        return (teacher.exp() * (teacher - student)).sum(dim=1)
+        return divergence(teacher, student)
 
 
 def local_kd(
@@ -60,9 +61,9 @@ def local_kd(
     Returns:
         Scalar.
     """
-    divergence = local_divergence(student_logits, teacher_scores, labels, tau_student, tau_teacher)
+    apart = local_divergence(student_logits, teacher_scores, labels, tau_student, tau_teacher)
     if weights is not None:
         if weights.shape != labels.shape:
             raise ValueError(f"weights must have shape {list(labels.shape)}, not {list(weights.shape)}")
-        divergence = divergence * weights.detach().to(divergence.dtype)
-    return divergence.sum() / max(len(labels), 1)
+        apart = apart * weights.detach().to(apart.dtype)
+    return apart.sum() / max(len(labels), 1)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.checks import check_same, check_temperature
+from refilled.objectives.divergence import divergence
 from refilled.objectives.precision import as_given, double_precision, full_precision
 
 
@@ -23,7 +24,7 @@ def kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 4.0) -> T
     with torch.autocast(student_logits.device.type, enabled=False):
         student = (full_precision(student_logits) / tau).log_softmax(dim=1)
         teacher = (full_precision(teacher_logits).detach() / tau).log_softmax(dim=1)
-        return tau * tau * (teacher.exp() * (teacher - student)).sum() / max(len(student), 1)
+        return tau * tau * divergence(teacher, student).sum() / max(len(student), 1)
 
 
 def standardised_kd(student_logits: Tensor, teacher_logits: Tensor, *, tau: float = 2.0) -> Tensor:

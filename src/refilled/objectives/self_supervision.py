@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from refilled.objectives.checks import check_rows, check_same, check_temperature
+from refilled.objectives.divergence import divergence
 from refilled.objectives.precision import double_precision, full_precision
 from refilled.objectives.unit import unit_rows
 
@@ -76,8 +77,8 @@ def selective_kd(
         kept = _least_wrong(error_levels(wanted, labels), wrong_share)
         student = (full_precision(student_scores) / tau).log_softmax(dim=1)
         teacher = (wanted / tau).log_softmax(dim=1).to(student.dtype)
-        divergence = (teacher.exp() * (teacher - student)).sum(dim=1)
-        return tau * tau * torch.where(kept, divergence, 0.0).sum() / kept.sum().clamp(min=1)
+        apart = divergence(teacher, student)
+        return tau * tau * torch.where(kept, apart, 0.0).sum() / kept.sum().clamp(min=1)
 
 
 def error_levels(scores: Tensor, labels: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from refilled.objectives.checks import check_temperature
+from refilled.objectives.divergence import divergence
 from refilled.objectives.precision import full_precision
 
 
@@ -52,5 +53,5 @@ def shared_kd(
             trust = teacher.softmax(dim=1)[:, here].sum(dim=1)
         wanted = (teacher[:, here] / tau).log_softmax(dim=1)
         given = (student[:, there] / tau).log_softmax(dim=1)
-        apart = (wanted.exp() * (wanted - given)).sum(dim=1)
-        return tau * tau * (trust.to(apart.dtype) * apart).sum() / max(len(student), 1)
+        apart = trust.to(wanted.dtype) * divergence(wanted, given)
+        return tau * tau * apart.sum() / max(len(student), 1)

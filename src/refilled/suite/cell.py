@@ -27,6 +27,10 @@ class TeacherCell:
     method: str = "student"
     taught_by: "TeacherCell | None" = None
 
+    def with_those_before(self) -> "tuple[TeacherCell, ...]":
+        """Who taught it, who taught those, and itself; each after its own teacher."""
+        return (*(self.taught_by.with_those_before() if self.taught_by else ()), self)
+
     def as_cell(self) -> "Cell":
         """The teacher's own training."""
         return Cell(

@@ -16,6 +16,7 @@ from refilled import evaluation, objectives
 from refilled.data.randomness import seeded_generator
 from refilled.labels import LabelSpace
 from refilled.models import load
+from refilled.objectives.divergence import divergence
 from refilled.runs.prepare import Prepared, make_teacher, place
 from refilled.suite.cifar100 import standard
 from refilled.suite.figures.figure import Figure, Studio
@@ -113,7 +114,7 @@ def _draw(
 def _divergence(logits: Tensor, scores: Tensor) -> Tensor:
     """Mean over the batch of KL(teacher || student) over all classes, from [B, C] each."""
     teacher = (scores / TAU_TEACHER).log_softmax(dim=1)
-    return (teacher.exp() * (teacher - logits.log_softmax(dim=1))).sum() / len(logits)
+    return divergence(teacher, logits.log_softmax(dim=1)).sum() / len(logits)
 
 
 def _norm(term: Callable[[Tensor], Tensor], logits: Tensor, embeddings: Tensor) -> float:
