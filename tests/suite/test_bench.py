@@ -88,7 +88,8 @@ def test_a_teacher_with_a_teacher_waits_for_it(tmp_path):
         [replace(cell, teacher=second)]
     )
     assert [line.partition(" ")[0] for line in said] == ["teacher:"] * 4 + ["[1/1]"]
-    assert "wrn-10-2, student" in said[0] and "wrn-10-2, refilled" in said[2]
+    assert "wrn-10-1, student" in said[0]
+    assert "wrn-10-1, refilled" in said[2]
     assert len(list((tmp_path / "teachers").iterdir())) == 2
 
 

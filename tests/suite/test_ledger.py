@@ -9,7 +9,7 @@ import torch
 from refilled.errors import UserError
 from refilled.methods.refilled_settings import TwoStageSettings
 from refilled.suite import Cell, Ledger, TeacherCell
-from refilled.suite.cell import pairs
+from refilled.suite.cell import BEFORE, pairs
 
 CPU = torch.device("cpu")
 TEACHER = TeacherCell("wrn-10-1", "digits", "0:5", settings=pairs(epochs=2))
@@ -71,6 +71,19 @@ def test_a_setting_that_is_younger_than_a_record_counts_with_its_default(tmp_pat
     assert Ledger(path).has(cell())
     record["cell"]["settings"]["method"]["fade"] = 0.5  # a default that has changed since
     path.write_text(json.dumps(record) + "\n")
+    assert not Ledger(path).has(cell())
+    assert Ledger(path).has(cell(fade=0.5))
+
+
+def test_a_default_that_changes_does_not_change_what_was_trained_before_there_was_the_setting(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append(cell(), measured(), CPU)
+    record = json.loads(path.read_text())
+    del record["cell"]["settings"]["method"]["fade"]
+    path.write_text(json.dumps(record) + "\n")
+    monkeypatch.setitem(BEFORE, "fade", 0.5)  # as if 0.5 had been the default when it was written
     assert not Ledger(path).has(cell())
     assert Ledger(path).has(cell(fade=0.5))
 

@@ -45,7 +45,7 @@ def shared_kd(
         raise ValueError(
             f"columns of the shared classes come in pairs, not {list(here.shape)} and {list(there.shape)}"
         )
-    here, there = here.contiguous(), there.contiguous()  # compiled, strided ones write out of bounds (2.13)
+    here, there = here.contiguous(), there.contiguous()  # compiled, those with gaps write out of bounds
     with torch.autocast(student_logits.device.type, enabled=False):
         student = full_precision(student_logits)
         teacher = full_precision(teacher_logits).detach().to(student.dtype)

@@ -11,6 +11,8 @@ from refilled.runs.settings import sort_settings, what_settings
 
 PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
+BEFORE: dict[str, Any] = {"mixtures": False, "head_shared": 0.0, "head_unlabelled": 0.0}
+"""What younger settings mean where a description lacks them, whatever their defaults may become."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,19 @@ class Cell:
     def completed(described: dict[str, Any]) -> dict[str, Any]:
         """A description of :meth:`to_json`, now or by an earlier version, with what it lacks.
 
-        A setting that the description lacks is younger than it, and counts with its default: whoever adds a
-        setting gives it the default that changes nothing, or raises ``PROTOCOL``.
+        A setting that the description lacks is younger than it, and counts as ``BEFORE`` says, else with its
+        default: whoever adds a setting gives it the default that changes nothing, and whoever changes that
+        default writes the old one down there.
         """
         full = dict(described)
         if described["method"] in METHODS:
             defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
             given = described["settings"]
-            full["settings"] = {group: values | given.get(group, {}) for group, values in defaults.items()}
+            full["settings"] = {
+                group: {name: BEFORE.get(name, value) for name, value in values.items()}
+                | given.get(group, {})
+                for group, values in defaults.items()
+            }
             full["method"] = _filed_as(described["method"])
         if described["teacher"] is not None:
             full["teacher"] = Cell.completed(described["teacher"])
