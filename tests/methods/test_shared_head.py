@@ -1,5 +1,7 @@
 """What the teacher's own head says over shared classes, against loops over the batch."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -10,35 +12,46 @@ from refilled.methods import get_method
 from refilled.methods.keeping import all_classes, keeping_stages
 from refilled.methods.mixtures import show
 from refilled.methods.refilled_settings import FewSettings
+from refilled.methods.shared_head import shared_head
 
-from .world import first_batch, make_batches, make_stages, make_student, make_teacher, tiny, values
+from .world import (
+    STUDENT_CLASSES,
+    first_batch,
+    make_batches,
+    make_stages,
+    make_student,
+    make_teacher,
+    tiny,
+    values,
+)
 
-OFF = {"head_shared": 0.0, "head_unlabelled": 0.0}
+KNOWN = ["fox", "Ant", "dog", "Bee"]
+"""Classes of a student that the teacher, which has others beside them, knows all."""
+OFF = {"head_same": 0.0, "head_unlabelled": 0.0}
 
 
-@pytest.fixture
-def world():
+def make_world(classes):
     """Batches of 12 images with labels and 5 without."""
     own = make_batches()
     others = torch.randint(0, 256, (9, 3, 8, 8), dtype=torch.uint8)
     batches = Batches(torch.cat([own.source.images, others]), own.labels, 12, unlabelled=5)
-    return make_teacher().requires_grad_(False), make_student(), batches
+    return make_teacher().requires_grad_(False), make_student(classes).eval(), batches
 
 
-def one_by_one(student, teacher, images, tau: float, trusts=None) -> float:
-    """Trust times tau² KL over the shared classes, image by image; without trusts, the teacher's."""
+def one_by_one(student, teacher, images, tau: float) -> float:
+    """Mean of trust times tau² KL over the shared classes, image by image."""
     pairs = [
         (here, there)
         for here, name in enumerate(teacher.classes)
         for there, other in enumerate(student.classes)
         if name.lower() == other.lower()
     ]
-    assert 1 < len(pairs) < min(len(teacher.classes), len(student.classes))
+    assert 1 < len(pairs) < len(teacher.classes)
     total = 0.0
     with torch.no_grad():
         ours, theirs = student(images)[1].double(), teacher(images)[1].double()
-    for number, (mine, wanted) in enumerate(zip(ours, theirs)):
-        trust = sum(wanted.softmax(0)[here] for here, _ in pairs) if trusts is None else trusts[number]
+    for mine, wanted in zip(ours, theirs):
+        trust = sum(wanted.softmax(0)[here] for here, _ in pairs)
         target = torch.stack([wanted[here] / tau for here, _ in pairs]).softmax(0)
         given = torch.stack([mine[there] / tau for _, there in pairs]).log_softmax(0)
         total += tau * tau * float(trust * (target * (target.log() - given)).sum())
@@ -47,26 +60,22 @@ def one_by_one(student, teacher, images, tau: float, trusts=None) -> float:
 
 @pytest.mark.parametrize("mixtures", [False, True])
 @pytest.mark.parametrize("imitation", [0.0, 30.0])
-@pytest.mark.parametrize(("head", "unlabelled"), [(0.0, 3.0), (2.0, 0.0), (2.0, 3.0)])
-def test_the_teachers_head_speaks_of_shared_classes(world, mixtures, imitation, head, unlabelled):
-    teacher, student, batches = world
-    student.eval()
+@pytest.mark.parametrize(
+    ("classes", "same", "unlabelled"),
+    [(STUDENT_CLASSES, 0.0, 3.0), (KNOWN, 0.0, 3.0), (KNOWN, 2.0, 0.0), (KNOWN, 2.0, 3.0)],
+)
+def test_the_teachers_head_speaks_of_shared_classes(mixtures, imitation, classes, same, unlabelled):
+    teacher, student, batches = make_world(classes)
     batch = first_batch(batches)
-    own = {"head_shared": head, "head_unlabelled": unlabelled, "head_tau": 2.0, "mixtures": mixtures}
+    own = {"head_same": same, "head_unlabelled": unlabelled, "head_tau": 2.0, "mixtures": mixtures}
     own |= {"imitation": 0.0, "imitation_unlabelled": imitation}
     (stage,) = make_stages("refilled-few", teacher, student, batches, **own)
     torch.manual_seed(5)
     terms = values(stage, batch)
     torch.manual_seed(5)
-    known, others = (seen := show(batch, mixtures)).parts(seen.images)
-    trusts = [float(label in (0, 1)) for label in batch.labels]  # fox and Ant, which the teacher knows
-    if mixtures:
-        trusts += [
-            float(share * trust + (1 - share) * trusts[number - 1])
-            for number, (share, trust) in enumerate(zip(seen.shares, trusts[:12]))
-        ]
-    assert 0 < sum(trusts) < len(trusts)
-    expected = head * one_by_one(student, teacher, known, 2.0, trusts)
+    seen = show(batch, mixtures)
+    known, others = seen.parts(seen.images)
+    expected = same * one_by_one(student, teacher, known, 2.0)
     expected += unlabelled * one_by_one(student, teacher, others, 2.0)
     assert terms.pop("head") == pytest.approx(expected, rel=1e-4)
     (without,) = make_stages("refilled-few", teacher, student, batches, **(own | OFF))
@@ -74,63 +83,77 @@ def test_the_teachers_head_speaks_of_shared_classes(world, mixtures, imitation, 
     assert values(without, batch) == pytest.approx(terms, rel=1e-5)
 
 
-def test_it_is_plain_distillation_where_all_classes_are_shared():
+def test_with_the_same_classes_it_is_plain_distillation():
     names = ["ant", "bee", "cat", "dog"]
-    teacher, student = make_teacher(names).requires_grad_(False), make_student(names[::-1])
+    teacher, student = make_teacher(names).requires_grad_(False), make_student(names[::-1]).eval()
     batches = make_batches()
     batch = first_batch(batches)
-    student.eval()
-    stage = make_stages("refilled", teacher, student, batches, head_shared=3.0)[1]
+    stage = make_stages("refilled", teacher, student, batches, head_same=3.0)[1]
     plain = make_stages("kd", teacher, student, batches, weight=1.0, tau=4.0)[0]
     assert values(stage, batch)["head"] == pytest.approx(3 * values(plain, batch)["kd"], rel=1e-4)
 
 
-def test_it_fades_with_the_other_terms(world):
-    teacher, student, batches = world
-    student.eval()
+def test_it_fades_with_the_other_terms():
+    teacher, student, batches = make_world(KNOWN)
     batch = first_batch(batches)
     found = {}
     for progress in (0.0, 0.75):
-        stage = make_stages("refilled", teacher, student, batches, head_shared=1.0, fade=1.0)[1]
+        stage = make_stages("refilled", teacher, student, batches, head_same=1.0, fade=1.0)[1]
         batch.progress = torch.tensor(progress)
         found[progress] = values(stage, batch)["head"]
     assert found[0.75] == pytest.approx(0.25 * found[0.0], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["head_shared", "head_unlabelled"])
-def test_a_head_needs_classes_to_speak_of(world, name):
-    teacher, _, batches = world
+def test_a_head_needs_classes_to_speak_of():
+    teacher, _, batches = make_world(KNOWN)
     for shared, names in enumerate((["w", "x", "y", "z"], ["ant", "x", "y", "z"])):
-        with pytest.raises(UserError, match=f"^{name} is .* share, and there are {shared}: leave it out"):
-            make_stages("refilled-few", teacher, tiny("convnet-1", names), batches, **{name: 1.0})
+        with pytest.raises(UserError, match=f"^head_unlabelled .* share, and there are {shared}: leave it"):
+            make_stages("refilled-few", teacher, tiny("convnet-1", names), batches, head_unlabelled=1.0)
 
 
-def test_of_images_that_are_not_there_it_says_nothing(world):
-    (stage,) = make_stages("refilled-few", world[0], make_student(), make_batches(), head_unlabelled=1.0)
-    assert "head" not in values(stage, first_batch(make_batches()))
+def test_of_one_class_there_is_nothing_to_say():
+    one, batches = tiny("convnet-1", ["ant"]), make_batches(classes=1)
+    assert shared_head(make_teacher(), one, batches, FewSettings(head_same=1.0)) is None
 
 
-def test_where_old_classes_are_kept_only_shared_ones_count(world):
-    """A student that keeps the teacher's classes has a column for each; the new task has only some."""
-    teacher, own, batches = world
+def test_with_new_classes_there_is_no_such_term_and_asking_for_it_is_refused():
+    @dataclass(frozen=True)
+    class Usual(FewSettings):
+        head_same: float = 1.5
+
+    teacher, student, batches = make_world(STUDENT_CLASSES)
+    assert shared_head(teacher, student, batches, Usual()) is None
+    assert shared_head(teacher, student, batches, Usual(head_same=0.0)) is None
+    with pytest.raises(UserError, match=r"head_same=2.5 is for .*, and 2 of them are new to it: leave it"):
+        shared_head(teacher, student, batches, Usual(head_same=2.5))
+
+
+def test_of_images_that_are_not_there_it_says_nothing():
+    batches = make_batches()
+    (stage,) = make_stages("refilled-few", make_teacher(), make_student(), batches, head_unlabelled=1.0)
+    assert "head" not in values(stage, first_batch(batches))
+
+
+def test_where_old_classes_are_kept_only_the_students_own_count():
+    """A student that keeps the teacher's classes has a column for each of them."""
+    teacher, own, batches = make_world(KNOWN)
     chosen = get_method("refilled-few")
     student = tiny("convnet-1", list(all_classes(teacher, own.classes))).eval()
-    settings = chosen.settings(head_shared=2.0, imitation=0.0, strength=0.0)
+    settings = chosen.settings(head_same=2.0, imitation=0.0, strength=0.0)
     (stage,) = keeping_stages(
         chosen, teacher, student, own.classes, batches, settings, 4, weight=1.0, tau=2.0
     )
     batch = first_batch(batches)
-    found = values(stage, batch)["head"]
-    columns = [list(student.classes).index(name) for name in ("fox", "ant")]
-    rows = [list(teacher.classes).index(name) for name in ("fox", "ant")]
+    rows = [list(teacher.classes).index(name.lower()) for name in KNOWN]
+    columns = [list(student.classes).index(name.lower()) for name in KNOWN]
     with torch.no_grad():
         ours, theirs = student(batch.images[:12])[1].double(), teacher(batch.images[:12])[1].double()
-    trust = (batch.labels < 2).double()
+    trust = theirs.softmax(1)[:, rows].sum(1)
     target, given = (theirs[:, rows] / 4).log_softmax(1), (ours[:, columns] / 4).log_softmax(1)
     expected = 2 * 16 * (trust * (target.exp() * (target - given)).sum(1)).mean()
-    assert found == pytest.approx(float(expected), rel=1e-4)
+    assert values(stage, batch)["head"] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_few_shot_tasks_have_no_shared_classes():
-    with pytest.raises(UserError, match="new to the teacher: leave head_shared out"):
-        RefilledTasks(None, None, None, settings=FewSettings(head_shared=1.0))
+    with pytest.raises(UserError, match="new to the teacher: leave head_same out"):
+        RefilledTasks(None, None, None, settings=FewSettings(head_same=1.0))

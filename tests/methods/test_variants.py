@@ -84,7 +84,7 @@ def test_default_settings():
         "imitation": 5.0,
         "imitation_new": None,
         "imitation_unlabelled": 30.0,
-        "head_shared": 0.0,
+        "head_same": 0.0,
         "head_unlabelled": 0.0,
         "head_tau": 4.0,
         "mixtures": False,

@@ -20,12 +20,11 @@ def logits(seed, size=7, dtype=torch.float64):
     return tuple((3 * draw).to(dtype) for draw in draws)
 
 
-def slow(student, teacher, here=HERE, there=THERE, tau=2.0, trusts=None):
+def slow(student, teacher, here=HERE, there=THERE, tau=2.0):
     total = student.sum() * 0
-    for number, (ours, theirs) in enumerate(zip(student, teacher)):
+    for ours, theirs in zip(student, teacher):
         whole = [math.exp(float(value)) for value in theirs]
         trust = sum(whole[k] for k in here.tolist()) / sum(whole)
-        trust = trust if trusts is None else float(trusts[number])
         soft = [math.exp(float(theirs[k]) / tau) for k in here.tolist()]
         log_sum = torch.stack([ours[k] / tau for k in there.tolist()]).exp().sum().log()
         for value, column in zip(soft, there.tolist()):
@@ -37,14 +36,10 @@ def slow(student, teacher, here=HERE, there=THERE, tau=2.0, trusts=None):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("size", [1, 7])
 @pytest.mark.parametrize("tau", [1.0, 2.0])
-@pytest.mark.parametrize("known", [False, True])
-def test_equals_the_loop(size, tau, known, dtype, tolerance):
+def test_equals_the_loop(size, tau, dtype, tolerance):
     student, teacher = logits(size, size, dtype)
-    trust = torch.tensor([1.0, 0.0, 0.3, 1.0, 1.0, 0.0, 0.7])[:size] if known else None
-    found = loss_and_gradient(lambda a, b: shared_kd(a, b, HERE, THERE, trust, tau=tau), student, teacher)
-    wanted = loss_and_gradient(
-        lambda a, b: slow(a, b, tau=tau, trusts=trust), student.double(), teacher.double()
-    )
+    found = loss_and_gradient(lambda a, b: shared_kd(a, b, HERE, THERE, tau=tau), student, teacher)
+    wanted = loss_and_gradient(lambda a, b: slow(a, b, tau=tau), student.double(), teacher.double())
     assert found[0].dtype == dtype
     for mine, theirs in zip(found, wanted):
         torch.testing.assert_close(mine.double(), theirs, rtol=tolerance, atol=tolerance)

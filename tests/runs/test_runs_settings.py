@@ -160,7 +160,7 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
         ),
         (
             {"head_tau": 2.0},
-            "head_shared and head_unlabelled are 0: raise head_shared or head_unlabelled, or leave head_tau",
+            "head_same and head_unlabelled are 0: raise head_same or head_unlabelled, or leave head_tau",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from refilled.suite.judging import OverSeeds
 from refilled.suite.recipes import ALONE, ALONE_MIXED, RECIPES, alone, cell
 from refilled.suite.validation import blind, without_test
 
-POINT = {"overlap": 60, "shots": 50, "epochs": 200}
+POINT = {"overlap": 100, "shots": 50, "epochs": 200}
 
 
 def test_every_recipe_is_a_training_of_its_own():
@@ -39,6 +39,11 @@ def test_a_line_of_progress_tells_recipes_apart():
     said = {cell(POINT, name).describe() for name in RECIPES}
     assert len(said) == len(RECIPES)
     assert "refilled-few, imitation 15.0, imitation_new 5.0 of wrn-40-2" in " ".join(said)
+
+
+def test_a_head_speaks_where_it_knows_all_classes():
+    assert cell(POINT, "few + head").resolved()["method"]["head_same"] == 1
+    assert cell(POINT | {"overlap": 60}, "few + head") is None
 
 
 def test_only_all_images_are_tried_in_half_the_epochs():
@@ -102,7 +107,7 @@ def test_all_images_are_asked_for_by_their_name():
 
 def test_what_was_asked_for(tmp_path):
     table = get_table("recipes")
-    where = table.where({"overlap": (60,), "shots": (50,)}, ("recipe=few",))
+    where = table.where({"overlap": (100,), "shots": (50,)}, ("recipe=few",))
     assert [c.key for c in cells_of(table, where, OverSeeds(2))] == [
         cell(POINT, "few").with_seed(seed).key for seed in range(2)
     ]

@@ -100,8 +100,8 @@ def test_mixtures_are_drawn_the_same(method):
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_the_teachers_head_speaks_the_same(compile):
-    plain, _ = distilled("refilled", own={"head_shared": 1.0}, step="plain")
-    fast, said = distilled("refilled", own={"head_shared": 1.0}, compile=compile)
+    plain, _ = distilled("refilled", own={"head_same": 1.0}, step="plain")
+    fast, said = distilled("refilled", own={"head_same": 1.0}, compile=compile)
     assert not any("cannot" in line for line in said)
     assert apart(plain, fast) < 1e-3
 

@@ -16,7 +16,7 @@ _SWITCHES = {
     ("embedding_share",): (
         "comparison_tau_teacher", "comparison_tau_student", "comparison_scale", "margin", "max_impostors",
     ),
-    ("head_shared", "head_unlabelled"): ("head_tau",),
+    ("head_same", "head_unlabelled"): ("head_tau",),
 }  # fmt: skip
 """Settings that switch a term off where all of them are 0, and those of that term."""
 
@@ -128,12 +128,13 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """The same for images of classes that the teacher does not know; none: as for the others."""
     imitation_unlabelled: float = 30.0
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
-    head_shared: float = 0.0
-    """Weight of what the teacher's own head says of images of classes that it shares with the student, over
-    those classes, in the second stage. Not in the paper, which has 0: nothing."""
+    head_same: float = 0.0
+    """Weight of what the teacher's own head says in the second stage, as in plain distillation, where it
+    knows all of the student's classes; where it does not, there is no such term. Not in the paper: 0."""
     head_unlabelled: float = 0.0
-    """The same for images without labels, if there are any (--unlabelled), as far as the teacher takes them
-    to be of such a class."""
+    """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
+    over the classes that it shares with the student, as far as it takes an image to be of one. Not in the
+    paper: 0."""
     head_tau: float = 4.0
     """Temperature of both networks where the teacher's head speaks; 4 is usual in plain distillation."""
     mixtures: bool = False
@@ -150,7 +151,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("imitation", self.imitation, least=0)
         check_number("imitation_new", self.imitation_new, least=0)
         check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
-        check_number("head_shared", self.head_shared, least=0)
+        check_number("head_same", self.head_same, least=0)
         check_number("head_unlabelled", self.head_unlabelled, least=0)
         check_number("head_tau", self.head_tau, above=0)
         check_number("fade", self.fade, least=0, most=1)
@@ -175,7 +176,7 @@ class TwoStageSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
-    head_shared: float = 0.0
+    head_same: float = 0.0
     head_unlabelled: float = 0.0
     head_tau: float = 4.0
     mixtures: bool = False
@@ -232,7 +233,7 @@ class PaperSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
-    head_shared: float = 0.0
+    head_same: float = 0.0
     head_unlabelled: float = 0.0
     head_tau: float = 4.0
     mixtures: bool = False
@@ -260,7 +261,7 @@ class AuthorsSettings(RefilledSettings):
     imitation: float = 0.0
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
-    head_shared: float = 0.0
+    head_same: float = 0.0
     head_unlabelled: float = 0.0
     head_tau: float = 4.0
     mixtures: bool = False

@@ -1,9 +1,10 @@
-"""What the teacher's own head says of images, over the classes that the student shares.
+"""What the teacher's own head says, over the classes that the student shares with it.
 
 This is no part of the ReFilled paper, whose teacher speaks through class centres alone. Of a class that both
-know, the teacher has learned more than its centre, and its head says it: of images with labels, where they
-are of such a class; of others, as far as it takes them to be. Where all classes are shared this is plain
-distillation.
+know, the teacher has learned more than its centre, and its head says it. Where it knows all of the student's
+classes that is plain distillation. Where it knows some of them it is kept to images without labels, as far as
+it takes them to be of such a class: on labelled images the shared classes would gain what the new ones lose
+(results/recipes.md).
 """
 
 import torch
@@ -23,49 +24,46 @@ class SharedHead:
     Args:
         teacher: frozen.
         shared: int64 [K, 2], columns of each shared class in the teacher's and in the student's logits.
-        classes: C, of the student.
-        weight: of images with labels, and mixtures of them.
-        unlabelled: of images without labels, as a group of their own.
+        labelled: weight of images with labels, and mixtures of them.
+        unlabelled: weight of images without labels, as a group of their own.
         tau: temperature of both networks.
     """
 
-    def __init__(
-        self, teacher: Network, shared: Tensor, classes: int, weight: float, unlabelled: float, tau: float
-    ):
-        self.teacher, self.weight, self.unlabelled, self.tau = teacher, weight, unlabelled, tau
+    def __init__(self, teacher: Network, shared: Tensor, labelled: float, unlabelled: float, tau: float):
+        self.teacher, self.weights, self.tau = teacher, (labelled, unlabelled), tau
         self.here, self.there = shared.unbind(dim=1)
-        self.is_shared = torch.zeros(classes, device=shared.device).index_fill(0, self.there, 1.0)
 
     def __call__(self, logits: Tensor, teacher_z: Tensor, seen: Seen) -> Tensor:
         """Scalar, for the student's logits [S, C] and the teacher's embeddings [S, d'] of what is seen."""
         with torch.no_grad():
-            wanted, others_wanted = seen.parts(self.teacher.classify(teacher_z))
-        (ours, others), groups = seen.parts(logits), []
-        if self.weight:
-            groups.append(self.weight * self._apart(ours, wanted, seen.by_class(self.is_shared)))
-        if self.unlabelled:
-            groups.append(self.unlabelled * self._apart(others, others_wanted))
-        return torch.stack(groups).sum()
+            wanted = self.teacher.classify(teacher_z)
+        groups = zip(self.weights, seen.parts(logits), seen.parts(wanted))
+        terms = [weight * self._apart(ours, theirs) for weight, ours, theirs in groups if weight]
+        return torch.stack(terms).sum()
 
-    def _apart(self, ours: Tensor, theirs: Tensor, trust: Tensor | None = None) -> Tensor:
-        return objectives.shared_kd(ours, theirs, self.here, self.there, trust, tau=self.tau)
+    def _apart(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        return objectives.shared_kd(ours, theirs, self.here, self.there, tau=self.tau)
 
 
 def shared_head(
     teacher: Network, student: Network, train: Batches, settings: RefilledSettings
 ) -> SharedHead | None:
-    """The term for these two, or None where it has no weight: images without labels, if there are none."""
-    unlabelled = settings.head_unlabelled if train.unlabelled else 0.0
-    if not settings.head_shared and not unlabelled:
-        return None
-    pairs = teacher.classes.overlap(student.classes).pairs
-    if len(pairs) < 2:
-        asked = "head_shared" if settings.head_shared else "head_unlabelled"
+    """The term for these two, or None where it has no weight: each is for what there is."""
+    overlap = teacher.classes.overlap(student.classes)
+    if overlap.only_there and settings.head_same not in (0, type(settings)().head_same):
         raise UserError(
-            f"{asked} is about telling apart classes that teacher and student share, and there are "
-            f"{len(pairs)}: leave it out"
+            f"head_same={settings.head_same} is for a teacher that knows all classes of the student, and "
+            f"{len(overlap.only_there)} of them are new to it: leave it out"
         )
-    shared = torch.tensor(pairs, device=train.device)
-    return SharedHead(
-        teacher, shared, len(student.classes), settings.head_shared, unlabelled, settings.head_tau
-    )
+    is_same = not overlap.only_there and len(overlap.pairs) > 1
+    labelled = settings.head_same if is_same else 0.0
+    unlabelled = settings.head_unlabelled if train.unlabelled else 0.0
+    if not labelled and not unlabelled:
+        return None
+    if len(overlap.pairs) < 2:
+        raise UserError(
+            f"head_unlabelled is about telling apart classes that teacher and student share, and there are "
+            f"{len(overlap.pairs)}: leave it out"
+        )
+    shared = torch.tensor(overlap.pairs, device=train.device)
+    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau)

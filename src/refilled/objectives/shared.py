@@ -13,23 +13,16 @@ from refilled.objectives.precision import full_precision
 
 
 def shared_kd(
-    student_logits: Tensor,
-    teacher_logits: Tensor,
-    here: Tensor,
-    there: Tensor,
-    trust: Tensor | None = None,
-    *,
-    tau: float = 4.0,
+    student_logits: Tensor, teacher_logits: Tensor, here: Tensor, there: Tensor, *, tau: float = 4.0
 ) -> Tensor:
     """τ² times the mean over the batch of p KL(teacher || student) over the shared classes, where p is the
-    probability that the image is of one of them.
+    teacher's probability that the image is of one of them.
 
     Args:
         student_logits: [B, C]; the gradient goes here.
         teacher_logits: [B, C'], over the teacher's classes; no gradient.
         here: int64 [K], columns of the shared classes among the teacher's.
         there: int64 [K], columns of the same classes among the student's.
-        trust: p [B], for images whose labels are known 1 or 0; None: what the teacher's logits say.
         tau: temperature of both; p has none.
 
     Returns:
@@ -49,9 +42,8 @@ def shared_kd(
     with torch.autocast(student_logits.device.type, enabled=False):
         student = full_precision(student_logits)
         teacher = full_precision(teacher_logits).detach().to(student.dtype)
-        if trust is None:
-            trust = teacher.softmax(dim=1)[:, here].sum(dim=1)
+        trust = teacher.softmax(dim=1)[:, here].sum(dim=1)
         wanted = (teacher[:, here] / tau).log_softmax(dim=1)
         given = (student[:, there] / tau).log_softmax(dim=1)
-        apart = trust.to(wanted.dtype) * divergence(wanted, given)
+        apart = trust * divergence(wanted, given)
         return tau * tau * apart.sum() / max(len(student), 1)

@@ -11,8 +11,10 @@ from refilled.runs.settings import sort_settings, what_settings
 
 PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
-BEFORE: dict[str, Any] = {"mixtures": False, "head_shared": 0.0, "head_unlabelled": 0.0}
+BEFORE: dict[str, Any] = {"mixtures": False, "head_same": 0.0, "head_unlabelled": 0.0}
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
+RENAMED = {"head_shared": "head_same"}
+"""Settings that descriptions may know by another name."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Cell:
             given = described["settings"]
             full["settings"] = {
                 group: {name: BEFORE.get(name, value) for name, value in values.items()}
-                | given.get(group, {})
+                | {RENAMED.get(name, name): value for name, value in given.get(group, {}).items()}
                 for group, values in defaults.items()
             }
             full["method"] = _filed_as(described["method"])
