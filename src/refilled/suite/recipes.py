@@ -37,6 +37,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ALONE_MIXED: ("student", _MIXTURES),
     "the paper's settings": ("refilled-paper", {}),
     "two stages": (TWO_STAGES, {}),
+    "two stages + head 4": (TWO_STAGES, {"head_same": 4.0}),
     "classifier stage": (TWO_STAGES, _ONE_STAGE),
     "classifier stage + temperature 4": (TWO_STAGES, _ONE_STAGE | _KD_4),
     "imitation 2": (TWO_STAGES, _ONE_STAGE | _imitate(2.0)),
@@ -82,6 +83,9 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "quarter stage 1 + imitation 5 + head": (TWO_STAGES, _QUARTER | _imitate(5.0) | _HEAD),
     "quarter stage 1 + imitation 5 + head 4": (TWO_STAGES, _QUARTER | _imitate(5.0, head_same=4.0)),
+    "quarter stage 1 + imitation 5 + fading + head 4": (
+        TWO_STAGES, _QUARTER | _imitate(5.0, fade=1.0, head_same=4.0),
+    ),
     "quarter stage 1 + head": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD),
     "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
     "quarter stage 1 + imitation 15 + new 2": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=2.0)),
