@@ -77,7 +77,7 @@ def test_as_student(tiny, teacher, image_folder, make, relation):
     guide = teacher(known)
     spec = make(sorted(known))
     fresh = load(spec, sorted(DATA))
-    result = tiny(guide, spec, photos, out="mine", lr=0.01)
+    result = tiny(guide, spec, photos, out="mine")
     assert result.overlap == overlap
     assert list(result.student.classes) == sorted(DATA)
     assert (relation == "same") == (result.student.notes == [])
@@ -95,5 +95,33 @@ def test_as_student(tiny, teacher, image_folder, make, relation):
 @pytest.mark.parametrize("make", [timm_model, hf_model])
 def test_such_a_student_teaches_in_turn(tiny, image_folder, make):
     photos = image_folder(DATA)
-    tiny(None, make(["x", "y"]), photos, "student", "first", lr=0.01)
+    tiny(None, make(["x", "y"]), photos, "student", "first")
     assert tiny("first", "convnet-1", photos, "kd").overlap == 1.0
+
+
+def first_rate(folder) -> tuple[float, float]:
+    """As the run describes it, and as it was in the first of two epochs of one stage (a cosine's half)."""
+    told = json.loads(Path(folder, "config.json").read_text())["run"]["settings"]["train"]["lr"]
+    used = json.loads(Path(folder, "metrics.jsonl").read_text().splitlines()[-1])["lr"]
+    return told, used
+
+
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_trained_weights_are_trained_gently(tiny, image_folder, make, capsys):
+    photos = image_folder(DATA)
+    tiny(None, make(["x", "y"]), photos, "student", "gently", progress=True)
+    assert "starts from trained weights: learning rate 0.01 (--lr)" in capsys.readouterr().err
+    tiny(None, make(["x", "y"]), photos, "student", "asked", lr=0.05)
+    tiny(None, "timm:test_resnet@random", photos, "student", "random", image_size=32)
+    tiny(None, "wrn-10-1", photos, "student", "ours", progress=True)
+    assert "trained weights" not in capsys.readouterr().err
+    told = {name: first_rate(name)[0] for name in ("gently", "asked", "random", "ours")}
+    assert told == {"gently": 0.01, "asked": 0.05, "random": 0.1, "ours": 0.1}
+    assert first_rate("ours")[1] == pytest.approx(10 * first_rate("gently")[1])
+
+
+@pytest.mark.parametrize("method", ["fine-tune", "ewc"])
+def test_so_are_those_of_the_teacher(tiny, teacher, image_folder, method):
+    settings = {"keep_teacher_classes": True, "keep_weight": 0.0} if method == "ewc" else {}
+    tiny(teacher(["x", "y"]), "wrn-10-1", image_folder(DATA), method, "mine", **settings)
+    assert first_rate("mine")[0] == 0.01

@@ -88,6 +88,13 @@ def test_a_default_that_changes_does_not_change_what_was_trained_before_there_wa
     assert Ledger(path).has(cell(fade=0.5))
 
 
+def test_a_cell_has_the_rate_that_it_says(tmp_path):
+    """Other than a run by itself, whose default depends on where the student starts."""
+    fine = cell(method="fine-tune")
+    assert fine.resolved()["train"]["lr"] == fine.arguments()["lr"] == 0.1
+    assert fine.with_settings(lr=1e-4).arguments()["lr"] == 1e-4
+
+
 def test_broken_lines_are_named_and_kept(tmp_path):
     path = tmp_path / "ledger.jsonl"
     Ledger(path).append(cell(), measured(), CPU)

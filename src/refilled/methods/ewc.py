@@ -110,5 +110,6 @@ METHOD = Method(
     EWCSettings,
     stages,
     check=partial(check_same_architecture, "ewc"),
+    takes_over=True,
     keeps=True,
 )

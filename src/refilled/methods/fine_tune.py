@@ -33,5 +33,6 @@ METHOD = Method(
     AloneSettings,
     stages,
     check=partial(check_same_architecture, "fine-tune"),
+    takes_over=True,
     keeps=True,
 )

@@ -55,6 +55,7 @@ class Method:
             evaluation mode.
         needs_teacher: False for a student alone.
         check: raises a UserError, before any training, where teacher and student do not fit.
+        takes_over: whether the student starts from the teacher's weights.
         keeps: whether the student may also learn the teacher's classes, see ``keeping.py``.
         unlabelled: whether its stages have a use for images without labels, see ``imitation.py``.
     """
@@ -65,6 +66,7 @@ class Method:
     stages: "StageMaker"
     needs_teacher: bool = True
     check: Callable[[Network, Network], None] | None = None
+    takes_over: bool = False
     keeps: bool = False
     unlabelled: bool = False
 

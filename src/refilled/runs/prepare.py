@@ -232,6 +232,12 @@ def starts_fresh(student: str | Path | Network) -> bool:
     return not isinstance(student, Network) and is_native(str(student))
 
 
+def starts_trained(student: str | Path | Network) -> bool:
+    """Whether a student starts from weights that were trained before; of one that is given nobody knows."""
+    fresh = isinstance(student, Network) or is_native(str(student)) or str(student).endswith("@random")
+    return not fresh
+
+
 def make_student(
     student: str | Path | Network,
     splits: Splits,

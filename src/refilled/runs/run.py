@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,20 @@ from refilled.methods.keeping import (
 from refilled.models import Network, save_network
 from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, check_run_folder, start_run_folder
-from refilled.runs.prepare import Prepared, check_channels, make_student, place, starts_fresh, wanted_size
+from refilled.runs.prepare import (
+    Prepared,
+    check_channels,
+    make_student,
+    place,
+    starts_fresh,
+    starts_trained,
+    wanted_size,
+)
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
 from refilled.runs.settings import DataSettings, sort_settings, what_settings
 from refilled.runs.shared import Shared
 from refilled.training import (
+    TRAINED_LR,
     Reporter,
     Training,
     TrainSettings,
@@ -67,6 +77,9 @@ class Run:
     ):
         chosen = get_method(method)
         self.settings, data_settings, self.own_settings = sort_settings(chosen, settings)
+        gently = self.settings.lr is None and (chosen.takes_over or starts_trained(student))
+        if gently:
+            self.settings = replace(self.settings, lr=TRAINED_LR)
         keeps = self.settings.keep_teacher_classes
         if (chosen.needs_teacher or keeps) and teacher is None:
             what = f"method {method}" if chosen.needs_teacher else "--keep-teacher-classes"
@@ -144,6 +157,8 @@ class Run:
         for line in (*introduction, *shared.notes, *self.student.notes):
             reporter.line(line)
         shared.notes.clear()
+        if gently:
+            reporter.line(f"the student starts from trained weights: learning rate {TRAINED_LR} (--lr)")
         for line in _hints(device, self.settings):
             reporter.line(line)
         if self.folder is not None:

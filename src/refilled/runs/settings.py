@@ -112,7 +112,7 @@ def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
 
 def what_settings(train: TrainSettings, data: DataSettings, own: Any) -> dict[str, dict[str, Any]]:
     """The settings that decide what comes out, as plain data: not those that say where and how fast."""
-    groups = {"train": train, "data": data, "method": own}
+    groups = {"train": dataclasses.replace(train, lr=train.first_lr), "data": data, "method": own}
     return {
         name: {k: v for k, v in dataclasses.asdict(group).items() if k not in _HOW}
         for name, group in groups.items()

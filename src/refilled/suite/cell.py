@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from refilled.methods import METHODS, get_method
 from refilled.runs.settings import sort_settings, what_settings
+from refilled.training import FRESH_LR
 
 PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
@@ -111,13 +112,18 @@ class Cell:
         return what_settings(*sort_settings(get_method(self.method), self.arguments()))
 
     def arguments(self) -> dict[str, Any]:
-        """Settings by name as :func:`refilled.distill` takes them: its own, seed, shots and classes."""
-        return dict(self.settings) | {
-            "seed": self.seed,
-            "shots": self.shots,
-            "classes": self.classes,
-            "class_order": self.class_order,
-        }
+        """Settings by name as :func:`refilled.distill` takes them: its own, seed, shots and classes, and the
+        learning rate in any case, which else would depend on where the student starts."""
+        return (
+            {"lr": FRESH_LR}
+            | dict(self.settings)
+            | {
+                "seed": self.seed,
+                "shots": self.shots,
+                "classes": self.classes,
+                "class_order": self.class_order,
+            }
+        )
 
     def with_settings(self, **changes: Any) -> "Cell":
         """The same cell with some settings changed."""

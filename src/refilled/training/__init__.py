@@ -6,6 +6,8 @@ from refilled.training.loop import LossIsNotFinite, Training, train, training
 from refilled.training.metrics import MetricsLog
 from refilled.training.progress import Reporter, make_reporter
 from refilled.training.settings import (
+    FRESH_LR,
+    TRAINED_LR,
     TrainSettings,
     bfloat16_would_pay,
     make_deterministic,
@@ -15,6 +17,8 @@ from refilled.training.step import PlainStep
 from refilled.training.turns import take_turns
 
 __all__ = [
+    "FRESH_LR",
+    "TRAINED_LR",
     "LossIsNotFinite",
     "MetricsLog",
     "PlainStep",
