@@ -89,3 +89,10 @@ def test_what_a_table_does_not_have_is_refused(named, assignments, message):
 def test_an_unknown_table():
     with pytest.raises(UserError, match="unknown table 'cifar-gkd'; did you mean 'cifar100-gkd'"):
         get_table("cifar-gkd")
+
+
+def test_decoupled_distillation_has_its_authors_weight_for_wide_resnets():
+    table = get_table("cifar100-standard")
+    cell = table.cell({"method": "dkd", "student": "wrn-16-2"})
+    assert cell.resolved()["method"]["beta"] == 6.0
+    assert "beta" not in dict(table.cell({"method": "kd", "student": "wrn-16-2"}).settings)
