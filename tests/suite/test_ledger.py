@@ -10,6 +10,7 @@ from refilled.errors import UserError
 from refilled.methods.refilled_settings import TwoStageSettings
 from refilled.suite import Cell, Ledger, TeacherCell
 from refilled.suite.cell import BEFORE, pairs
+from refilled.suite.ledger import commit
 
 CPU = torch.device("cpu")
 TEACHER = TeacherCell("wrn-10-1", "digits", "0:5", settings=pairs(epochs=2))
@@ -134,3 +135,13 @@ for seed in range(start, start + 40):
     ledger = Ledger(path)
     assert len(ledger.records) == 80
     assert ledger.broken == []
+
+
+def test_the_commit_is_that_of_the_code_that_runs(tmp_path, monkeypatch):
+    """Not of what lies there when the number comes, hours later."""
+    commit.cache_clear()
+    monkeypatch.setenv("REFILLED_COMMIT", "early")
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    monkeypatch.setenv("REFILLED_COMMIT", "late")
+    assert ledger.append(cell(), measured(), CPU)["commit"] == "early"
+    commit.cache_clear()

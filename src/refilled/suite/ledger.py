@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Ledger:
 
     def __init__(self, path: Path):
         self.path = path
+        commit()  # as it is now, while the code that will measure is being read
         self.records: list[dict[str, Any]] = []
         self.broken: list[Broken] = []
         self._by_key: dict[str, list[dict[str, Any]]] = {}
@@ -122,8 +124,10 @@ def _circumstances(device: torch.device) -> dict[str, Any]:
     }
 
 
+@cache
 def commit() -> str:
-    """Commit of the working tree that this package lies in, with ``+`` where files differ from it."""
+    """Commit of the working tree that this package lies in, with ``+`` where files differ from it: that of the
+    first call, as files that change later are not what a process runs."""
     if named := os.environ.get("REFILLED_COMMIT"):
         return named
     here = Path(__file__).parent
