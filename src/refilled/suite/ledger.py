@@ -126,8 +126,8 @@ def _circumstances(device: torch.device) -> dict[str, Any]:
 
 @cache
 def commit() -> str:
-    """Commit of the working tree that this package lies in, with ``+`` where files differ from it: that of the
-    first call, as files that change later are not what a process runs."""
+    """Commit of the working tree that this package lies in, with ``+`` where files differ from it, as it was
+    at the first call: files that change later are not what a process runs."""
     if named := os.environ.get("REFILLED_COMMIT"):
         return named
     here = Path(__file__).parent
