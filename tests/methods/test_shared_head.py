@@ -154,6 +154,7 @@ def test_where_old_classes_are_kept_only_the_students_own_count():
     assert values(stage, batch)["head"] == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_few_shot_tasks_have_no_shared_classes():
-    with pytest.raises(UserError, match="new to the teacher: leave head_same out"):
-        RefilledTasks(None, None, None, settings=FewSettings(head_same=1.0))
+@pytest.mark.parametrize("name", ["head_same", "head_tau"])
+def test_few_shot_tasks_have_no_shared_classes(name):
+    with pytest.raises(UserError, match=f"new to the teacher: leave {name} out"):
+        RefilledTasks(None, None, None, settings=FewSettings(**{name: 1.0}))

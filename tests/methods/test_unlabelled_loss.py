@@ -123,6 +123,7 @@ def test_methods_without_a_use_for_them_say_so(name):
         check_unlabelled(method, method.settings())
         with pytest.raises(UserError, match="imitation_unlabelled is 0"):
             check_unlabelled(method, method.settings(imitation_unlabelled=0.0))
+        check_unlabelled(method, method.settings(imitation_unlabelled=0.0, head_unlabelled=1.0))
 
 
 @pytest.mark.parametrize("name", ["refilled-paper", "refilled-few"])

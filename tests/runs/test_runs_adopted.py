@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from refilled.errors import UserError
 from refilled.models import load, read_network
 
 pytestmark = pytest.mark.usefixtures("working_torchvision")
@@ -125,3 +126,22 @@ def test_so_are_those_of_the_teacher(tiny, teacher, image_folder, method):
     settings = {"keep_teacher_classes": True, "keep_weight": 0.0} if method == "ewc" else {}
     tiny(teacher(["x", "y"]), "wrn-10-1", image_folder(DATA), method, "mine", **settings)
     assert first_rate("mine")[0] == 0.01
+
+
+def test_a_network_that_is_given_tells_by_its_mode(tiny, image_folder):
+    photos = image_folder(DATA)
+    first = tiny(None, load("wrn-10-1", sorted(DATA), image_size=8), photos, "student", "first")
+    assert first_rate("first")[0] == 0.1
+    tiny(None, first.student, photos, "student", "second")
+    assert first_rate("second")[0] == 0.01
+
+
+def test_a_run_that_has_begun_keeps_its_rate(tiny, teacher, image_folder):
+    """It may have begun when the default was another."""
+    known, photos = teacher(["x", "y"]), image_folder(DATA)
+    tiny(known, "wrn-10-1", photos, "fine-tune", "mine", lr=0.1)
+    Path("mine/result.json").unlink()
+    tiny(known, "wrn-10-1", photos, "fine-tune", "mine", resume=True)
+    assert first_rate("mine")[0] == 0.1
+    with pytest.raises(UserError, match=r"lr was 0.1, is now 0.01"):
+        tiny(known, "wrn-10-1", photos, "fine-tune", "mine", resume=True, lr=0.01)

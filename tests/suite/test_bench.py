@@ -9,7 +9,9 @@ from refilled.errors import UserError
 from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
+from refilled.suite.cell import pairs
 from refilled.suite.incremental import teacher_with_probe
+from refilled.training import LossIsNotFinite
 
 
 def bench(tmp_path, said=None) -> Bench:
@@ -62,7 +64,7 @@ def test_a_teacher_is_trained_beside_cells_that_need_none(tmp_path):
     def watched(cell, before):
         order.append(cell.method)
         if cell.method == "refilled":
-            assert not runner._missing_teachers([cell])
+            assert not runner.teachers.expect([cell])
         yield from make(cell, before)
 
     runner.trainings.run = watched
@@ -74,6 +76,84 @@ def test_a_teacher_is_trained_beside_cells_that_need_none(tmp_path):
     alone.run(cells)
     for cell in cells:
         assert runner.ledger.of(cell)["test_accuracy"] == alone.ledger.of(cell)["test_accuracy"]
+
+
+def two_teachers(epochs: tuple[int, int]):
+    """Cells of a student alone and of students of two teachers, which have so many epochs."""
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("student", "refilled")})
+    alone, taught = cells_of(table, where, OverSeeds(1), tiny=True)
+    (teacher,) = taught.teachers
+    others = [replace(teacher, settings=pairs(**(dict(teacher.settings) | {"epochs": n}))) for n in epochs]
+    return [alone, *(replace(taught, teacher=other) for other in others)]
+
+
+def begun_in_order(runner, cells, monkeypatch):
+    """Run the cells; the places of those that began, in the order in which they did."""
+    order, make = [], runner.trainings.run
+
+    def watched(cell, before):
+        order.append(cells.index(cell))
+        yield from make(cell, before)
+
+    monkeypatch.setattr(runner.trainings, "run", watched)
+    runner.run(cells)
+    return order
+
+
+def make_bench(tmp_path, said, **settings) -> Bench:
+    return Bench(
+        Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append, together=3, **settings
+    )
+
+
+def test_a_cell_begins_when_its_own_teacher_is_there(tmp_path, monkeypatch):
+    cells, said = two_teachers((40, 2)), []
+    assert begun_in_order(make_bench(tmp_path, said), cells, monkeypatch) == [0, 2, 1]
+    ended = [number for number, line in enumerate(said) if " %, " in line]
+    assert said[ended[-1]].startswith("[3/3]")
+
+
+def test_no_cell_begins_too_late_because_its_teacher_took_long(tmp_path, monkeypatch):
+    said = []
+    runner = make_bench(tmp_path, said, seconds=1.0)
+    clock = {"now": 0.0}
+    monkeypatch.setattr(suite_run, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+    runner._began = 0.0
+    job = runner.teachers.job
+
+    def slow(teacher):
+        yield from job(teacher)
+        clock["now"] += 10.0
+
+    monkeypatch.setattr(runner.teachers, "job", slow)
+    cells = two_teachers((2, 3))
+    assert begun_in_order(runner, cells, monkeypatch) == [0]
+    assert said[-1] == "2 cells are left for another time"
+
+
+def test_a_teacher_that_breaks_down_is_a_problem_of_its_own_students_alone(tmp_path, monkeypatch):
+    alone, taught, other = two_teachers((2, 3))
+    broken = replace(other.teacher, settings=pairs(**(dict(other.teacher.settings) | {"lr": 1e30})))
+    lost = replace(other, teacher=replace(broken, method="refilled", taught_by=broken))
+    said = []
+    runner = make_bench(tmp_path, said)
+    runner.run([alone, taught, lost])
+    assert [runner.ledger.has(cell) for cell in (alone, taught, lost)] == [True, True, False]
+    (line,) = [line for line in said if line.startswith("[") and "not finished" in line]
+    assert "its teacher is not there: " in line
+    with pytest.raises(LossIsNotFinite):
+        make_bench(tmp_path, said).make_teachers([lost])
+
+
+def test_a_teacher_that_is_a_cell_too_is_trained_once(tmp_path):
+    _, taught, _ = two_teachers((2, 3))
+    said = []
+    runner = make_bench(tmp_path, said)
+    runner.run([taught.teacher.as_cell(), taught])
+    assert len(runner.ledger.records) == 2
+    assert sum(line.startswith("teacher: ") for line in said) == 2
+    assert sum(line.startswith("[") for line in said) == 2
 
 
 def test_a_teacher_with_a_teacher_waits_for_it(tmp_path):

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -87,6 +88,23 @@ def test_a_default_that_changes_does_not_change_what_was_trained_before_there_wa
     monkeypatch.setitem(BEFORE, "fade", 0.5)  # as if 0.5 had been the default when it was written
     assert not Ledger(path).has(cell())
     assert Ledger(path).has(cell(fade=0.5))
+
+
+def test_what_a_head_was_where_it_knew_some_classes_is_a_run_of_its_own(tmp_path):
+    """``head_shared`` became ``head_same`` only for teachers that know all of the student's classes."""
+    path, every = tmp_path / "ledger.jsonl", replace(cell(), classes="1:4")
+    for one in (cell(), every):
+        Ledger(path).append(one, measured(), CPU)
+    text = path.read_text()
+    for weight, some, all_of in ((0.0, cell(), every), (4.0, None, every.with_settings(head_same=4.0))):
+        path.write_text(text.replace('"head_same": 0.0', f'"head_shared": {weight}'))
+        ledger = Ledger(path)
+        assert ledger.has(all_of)
+        assert ledger.has(cell()) == (some is not None)
+    # where the term does not exist, a default that is not 0 is the same training
+    assert cell(head_same=4.0).key == cell().key
+    assert every.with_settings(head_same=4.0).key != every.key
+    assert replace(every, classes="1:6").with_settings(head_same=4.0).key == replace(every, classes="1:6").key
 
 
 def test_a_cell_has_the_rate_that_it_says(tmp_path):

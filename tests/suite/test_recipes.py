@@ -44,6 +44,11 @@ def test_a_line_of_progress_tells_recipes_apart():
 def test_a_head_speaks_where_it_knows_all_classes():
     assert cell(POINT, "few + head").resolved()["method"]["head_same"] == 1
     assert cell(POINT | {"overlap": 60}, "few + head") is None
+    of_others = {
+        overlap: cell(POINT | {"overlap": overlap}, "few + unlabelled + head") for overlap in (0, 60, 100)
+    }
+    assert of_others.pop(0) is None  # it knows none of them
+    assert {dict(found.settings)["head_unlabelled"] for found in of_others.values()} == {1.0}
 
 
 def test_only_all_images_are_tried_in_half_the_epochs():

@@ -189,8 +189,9 @@ class RefilledTasks:
         self.scratch, self.way = scratch, way
         if self.settings.mixtures:
             raise UserError("students of few-shot tasks see no mixtures: leave mixtures out")
-        if self.settings.head_same != type(self.settings)().head_same:
-            raise UserError("classes of few-shot tasks are new to the teacher: leave head_same out")
+        for name in ("head_same", "head_tau"):
+            if getattr(self.settings, name) != getattr(type(self.settings)(), name):
+                raise UserError(f"classes of few-shot tasks are new to the teacher: leave {name} out")
         for name in ("imitation_unlabelled", "head_unlabelled"):
             if getattr(self.settings, name) != getattr(type(self.settings)(), name):
                 raise UserError(f"students of few-shot tasks see no images without labels: leave {name} out")

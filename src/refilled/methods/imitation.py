@@ -83,8 +83,8 @@ def check_unlabelled(method: Method, settings: Any) -> None:
             f"method {method.name} has no use for images without labels; use --method refilled or "
             f"refilled-few, or leave --unlabelled out"
         )
-    if settings.imitation_unlabelled == 0:
+    if settings.imitation_unlabelled == 0 and settings.head_unlabelled == 0:
         raise UserError(
-            "images without labels are there to be imitated, and imitation_unlabelled is 0: raise it, or "
+            "nothing would be learned from images without labels, as imitation_unlabelled is 0: raise it, or "
             "leave --unlabelled out"
         )

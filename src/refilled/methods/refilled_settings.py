@@ -130,7 +130,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
     head_same: float = 0.0
     """Weight of what the teacher's own head says in the second stage, as in plain distillation, where it
-    knows all of the student's classes; where it does not, there is no such term. Not in the paper: 0."""
+    knows all of the student's classes. Where it does not, there is no such term, and a weight that is asked
+    for is refused. Not in the paper: 0."""
     head_unlabelled: float = 0.0
     """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
     over the classes that it shares with the student, as far as it takes an image to be of one. Not in the
@@ -139,8 +140,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """Temperature of both networks where the teacher's head speaks; 4 is usual in plain distillation."""
     mixtures: bool = False
     """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
-    cross-entropy, with their labels blended alike, and for imitation. The teacher is asked about them in
-    every step. Not in the paper."""
+    cross-entropy, with their labels blended alike, for imitation and for the teacher's head. The teacher is
+    asked about them in every step. Not in the paper."""
     fade: float = 0.0
     """Share of the teacher's weight in the second stage that has faded away at its end."""
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from refilled import objectives
 from refilled.data import Batches
 from refilled.errors import UserError
+from refilled.labels import Overlap
 from refilled.methods.mixtures import Seen
 from refilled.methods.refilled_settings import RefilledSettings
 from refilled.models import Network
@@ -50,20 +51,31 @@ def shared_head(
 ) -> SharedHead | None:
     """The term for these two, or None where it has no weight: each is for what there is."""
     overlap = teacher.classes.overlap(student.classes)
-    if overlap.only_there and settings.head_same not in (0, type(settings)().head_same):
-        raise UserError(
-            f"head_same={settings.head_same} is for a teacher that knows all classes of the student, and "
-            f"{len(overlap.only_there)} of them are new to it: leave it out"
-        )
+    check_head(settings, overlap, bool(train.unlabelled))
     is_same = not overlap.only_there and len(overlap.pairs) > 1
     labelled = settings.head_same if is_same else 0.0
     unlabelled = settings.head_unlabelled if train.unlabelled else 0.0
     if not labelled and not unlabelled:
         return None
-    if len(overlap.pairs) < 2:
+    shared = torch.tensor(overlap.pairs, device=train.device)
+    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau)
+
+
+def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -> None:
+    """Refuse what was asked of a teacher's head that does not know the classes; a default may stay.
+
+    Args:
+        settings: of the method.
+        overlap: of the teacher's classes (here) and the student's (there).
+        unlabelled: whether there are images without labels.
+    """
+    if overlap.only_there and settings.head_same not in (0, type(settings)().head_same):
+        raise UserError(
+            f"head_same={settings.head_same} is for a teacher that knows all classes of the student, and "
+            f"{len(overlap.only_there)} of them are new to it: leave it out"
+        )
+    if unlabelled and settings.head_unlabelled and len(overlap.pairs) < 2:
         raise UserError(
             f"head_unlabelled is about telling apart classes that teacher and student share, and there are "
             f"{len(overlap.pairs)}: leave it out"
         )
-    shared = torch.tensor(overlap.pairs, device=train.device)
-    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau)

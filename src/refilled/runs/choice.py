@@ -5,7 +5,7 @@ from typing import Any
 
 from refilled.data import Splits
 from refilled.methods import get_method
-from refilled.runs.folder import CONFIG, read_run_file
+from refilled.runs.folder import begun_run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
 
@@ -34,11 +34,9 @@ def choose_method(
     """
     if method != AUTO:
         return method
-    begun = Path(out).expanduser() / CONFIG if out is not None else None
-    if begun is not None and begun.is_file():
-        before = read_run_file(begun).get("run")
-        if isinstance(before, dict) and before.get("method") in (MANY, FEW):
-            return before["method"]
+    begun = begun_run(out).get("method")
+    if begun in (MANY, FEW):
+        return begun
     train_settings, data_settings, _ = sort_settings(get_method(MANY), settings)
     splits = shared.splits(data, data_settings, train_settings.seed)
     per_class = len(splits.train) / len(splits.classes)

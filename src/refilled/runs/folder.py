@@ -41,6 +41,13 @@ def check_run_folder(path: Path, config: dict[str, Any], resume: bool) -> None:
         )
 
 
+def begun_run(path: str | Path | None) -> dict[str, Any]:
+    """What the run is that has begun in a folder, as its ``config.json`` describes it; {} where none has."""
+    config = Path(path).expanduser() / CONFIG if path is not None else None
+    run = read_run_file(config).get("run") if config is not None and config.is_file() else None
+    return run if isinstance(run, dict) else {}
+
+
 def start_run_folder(path: Path, config: dict[str, Any], image_size: int, data: dict[str, Any]) -> None:
     """Make the folder and write its ``config.json``, where the run has not begun already.
 

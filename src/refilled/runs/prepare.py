@@ -233,9 +233,12 @@ def starts_fresh(student: str | Path | Network) -> bool:
 
 
 def starts_trained(student: str | Path | Network) -> bool:
-    """Whether a student starts from weights that were trained before; of one that is given nobody knows."""
-    fresh = isinstance(student, Network) or is_native(str(student)) or str(student).endswith("@random")
-    return not fresh
+    """Whether a student starts from weights that were trained before; one that is given does where it is in
+    evaluation mode, as :func:`refilled.load` and finished runs leave such networks."""
+    if isinstance(student, Network):
+        return not student.training
+    spec = str(student)
+    return not is_native(spec) and not (spec.startswith("timm:") and spec.endswith("@random"))
 
 
 def make_student(

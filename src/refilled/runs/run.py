@@ -26,9 +26,11 @@ from refilled.methods.keeping import (
     keeping_stages,
     level,
 )
+from refilled.methods.refilled_settings import RefilledSettings
+from refilled.methods.shared_head import check_head
 from refilled.models import Network, save_network
 from refilled.runs.facts import check_same_data, data_facts
-from refilled.runs.folder import CONFIG, RESULT, check_run_folder, start_run_folder
+from refilled.runs.folder import CONFIG, RESULT, begun_run, check_run_folder, start_run_folder
 from refilled.runs.prepare import (
     Prepared,
     check_channels,
@@ -79,7 +81,8 @@ class Run:
         self.settings, data_settings, self.own_settings = sort_settings(chosen, settings)
         gently = self.settings.lr is None and (chosen.takes_over or starts_trained(student))
         if gently:
-            self.settings = replace(self.settings, lr=TRAINED_LR)
+            begun = begun_run(out).get("settings", {}).get("train", {}) if resume else {}
+            self.settings = replace(self.settings, lr=begun.get("lr", TRAINED_LR))
         keeps = self.settings.keep_teacher_classes
         if (chosen.needs_teacher or keeps) and teacher is None:
             what = f"method {method}" if chosen.needs_teacher else "--keep-teacher-classes"
@@ -128,6 +131,8 @@ class Run:
             self.overlap = self.teacher.classes.overlap(splits.classes)
             if chosen.check is not None:
                 chosen.check(self.teacher, self.student)
+            if isinstance(self.own_settings, RefilledSettings):
+                check_head(self.own_settings, self.overlap, unlabelled is not None)
         check_channels(splits, teacher=self.teacher, student=self.student)
         size = wanted_size(splits, data_settings, self.teacher, self.student)
         self.images = shared.images(
@@ -158,7 +163,7 @@ class Run:
             reporter.line(line)
         shared.notes.clear()
         if gently:
-            reporter.line(f"the student starts from trained weights: learning rate {TRAINED_LR} (--lr)")
+            reporter.line(f"the student starts from trained weights: learning rate {self.settings.lr} (--lr)")
         for line in _hints(device, self.settings):
             reporter.line(line)
         if self.folder is not None:

@@ -14,8 +14,6 @@ PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
 BEFORE: dict[str, Any] = {"mixtures": False, "head_same": 0.0, "head_unlabelled": 0.0}
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
-RENAMED = {"head_shared": "head_same"}
-"""Settings that descriptions may know by another name."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +92,10 @@ class Cell:
         full = dict(described)
         if described["method"] in METHODS:
             defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
-            given = described["settings"]
+            given = _as_named_now(described)
             full["settings"] = {
                 group: {name: BEFORE.get(name, value) for name, value in values.items()}
-                | {RENAMED.get(name, name): value for name, value in given.get(group, {}).items()}
+                | given.get(group, {})
                 for group, values in defaults.items()
             }
             full["method"] = _filed_as(described["method"])
@@ -180,6 +178,42 @@ class Cell:
         """What was measured, for a line of progress."""
         judged, where = ("val_accuracy", " on validation") if self.on_validation else ("test_accuracy", "")
         return f"{100 * record[judged]:.2f} %{where}, {record['seconds']:.0f} s"
+
+
+def _as_named_now(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of a description by their names of today, and without what does nothing for its classes.
+
+    ``head_shared`` was, where the teacher knows all of the student's classes, what ``head_same`` is now, and
+    another term where it does not: there ``head_same`` is none, whatever it says.
+    """
+    groups = {group: dict(values) for group, values in described["settings"].items()}
+    own = groups.get("method", {})
+    if "head_shared" in own and (own["head_shared"] == 0 or _knows_all(described)):
+        own["head_same"] = own.pop("head_shared")
+    if "head_same" in own and not _knows_all(described):
+        own["head_same"] = 0.0
+    return groups
+
+
+def _knows_all(described: dict[str, Any]) -> bool:
+    """Whether a teacher knows all classes of its student: it has all of the data's, the same, or a range of
+    the same order around them."""
+    teacher = described["teacher"]
+    if teacher is None or teacher["data"] != described["data"]:
+        return False
+    here, there = (class_range(one["classes"]) for one in (teacher, described))
+    if teacher["classes"] is None:
+        return True
+    if teacher["class_order"] != described["class_order"]:
+        return False
+    around = here is not None and there is not None and here[0] <= there[0] and there[1] <= here[1]
+    return around or teacher["classes"] == described["classes"]
+
+
+def class_range(classes: str | None) -> tuple[int, int] | None:
+    """``20:70`` as two numbers; None for anything else."""
+    start, colon, end = (classes or "").partition(":")
+    return (int(start), int(end)) if colon and start.isdigit() and end.isdigit() else None
 
 
 def _filed_as(method: str) -> str:

@@ -61,7 +61,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "few + unlabelled": ("refilled-few", _UNLABELLED),
     "few + mixtures + unlabelled": ("refilled-few", _MIXTURES | _UNLABELLED),
     "few + head": ("refilled-few", _HEAD),
-    "few + unlabelled + head": ("refilled-few", _UNLABELLED | {"head_unlabelled": 1.0}),
+    "few + unlabelled + head": ("refilled-few", _UNLABELLED | {"head_unlabelled": 1.0, "head_tau": 2.0}),
     "imitation 30 + mixtures": (TWO_STAGES, _ONE_STAGE | _imitate(30.0) | _MIXTURES),
     "quarter stage 1 + imitation 5": (TWO_STAGES, _QUARTER | _imitate(5.0)),
     "quarter stage 1 + imitation 5 + unlabelled": (TWO_STAGES, _QUARTER | _imitate(5.0) | _UNLABELLED),
@@ -94,17 +94,18 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "half stage 1 + imitation 5 + fading": (TWO_STAGES, _imitate(5.0, fade=1.0)),
 }  # fmt: skip
 """Method and settings by name. *KD* is the local distillation with its strength, unweighted unless it says by
-the head of the teacher; *head* is what that head itself says where it knows all classes, with its weight
-where that is not 1; *imitation* has its weight, and one for classes that are *new* to the teacher where that
-is another; stage 1 has a share of the epochs. *Mixtures* of images are seen beside the images, and so are
-*unlabelled* ones, the teacher's own training images."""
+the head of the teacher; *head* is what that head itself says, where it knows all classes or of unlabelled
+images, with its weight where that is not 1; *imitation* has its weight, and one for classes that are *new* to
+the teacher where that is another; stage 1 has a share of the epochs. *Mixtures* of images are seen beside the
+images, and so are *unlabelled* ones, the teacher's own training images."""
 
 
 def cell(point: Point, recipe: str) -> Cell | None:
     """A recipe at a point; only what has all images is also tried in half the usual epochs, and a head
-    speaks where it knows all classes."""
+    speaks where it knows classes: all of them, or some where there are unlabelled images."""
     method, settings = RECIPES[recipe]
-    if "head_same" in settings and point["overlap"] != 100:
+    knows_none, knows_all = point["overlap"] == 0, point["overlap"] == 100
+    if ("head_same" in settings and not knows_all) or ("head_unlabelled" in settings and knows_none):
         return None
     found = gkd(point, method, "wrn-16-2", point["overlap"], **settings)
     if found is None or (point["shots"] and point["epochs"] != EPOCHS[-1]):

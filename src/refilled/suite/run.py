@@ -1,22 +1,20 @@
 """Run the cells of a table that the ledger does not have yet, each recorded as it ends."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
-from refilled.files import write_json
-from refilled.runs.run import Run
-from refilled.runs.shared import Shared
-from refilled.suite.cell import Cell, TeacherCell
+from refilled.suite.cell import Cell
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
-from refilled.suite.places import DESCRIPTION, Places
+from refilled.suite.places import Places
 from refilled.suite.runner import Desk, Runner
 from refilled.suite.task_cell import TaskCell
 from refilled.suite.tasks import TaskRuns
-from refilled.suite.trainings import Trainings, measured_of
+from refilled.suite.teachers import TeacherRuns
+from refilled.suite.trainings import Trainings
 from refilled.training import LossIsNotFinite, Reporter, pick_device, take_turns
 
 
@@ -47,9 +45,9 @@ class Bench:
     ):
         self.ledger, self.say, self.seconds = ledger, say, seconds
         self._began, self._longest = time.monotonic(), 0.0
-        self._awaited: set[TeacherCell] = set()
         self.desk = Desk(places, pick_device(device), together, settings, reporter or Reporter())
         self.trainings, self.tasks = Trainings(self.desk), TaskRuns(self.desk)
+        self.teachers = TeacherRuns(ledger, self.desk, say)
         self._runners: dict[str, Runner] = {Cell.kind: self.trainings, TaskCell.kind: self.tasks}
 
     def run(self, cells: Sequence[AnyCell]) -> None:
@@ -60,88 +58,55 @@ class Bench:
         """
         missing = list({cell.key: cell for cell in cells if not self.ledger.has(cell)}.values())
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
-        missing.sort(key=lambda cell: not self._are_there(cell.teachers))
         self._check(missing)
-        begun = 0
+        numbers, left = count(1), 0
         for kind, runner in self._runners.items():
-            own = [cell for cell in missing if cell.kind == kind]
-            teachers = self._missing_teachers(own)
-            jobs = (
-                self._job(cell, place, len(missing))
-                for place, cell in enumerate(self._in_time(own), start=begun + 1)
-            )
-            done = take_turns(chain(map(self._teacher_job, teachers), jobs), runner.at_once)
-            begun += len(done) - len(teachers)
-        if begun < len(missing):
-            self.say(f"{len(missing) - begun} cells are left for another time")
+            waiting = [cell for cell in missing if cell.kind == kind]
+            teachers = map(self.teachers.job, self.teachers.expect(waiting))
+            take_turns(chain(teachers, self._jobs(waiting, numbers, len(missing))), runner.at_once)
+            left += len(waiting)
+        if left:
+            self.say(f"{left} cells are left for another time")
 
-    def _in_time(self, cells: Iterable[AnyCell]) -> Iterator[AnyCell]:
-        """Those that can begin; a cell is taken to last as long as the longest one before it."""
-        for cell in cells:
-            spent = time.monotonic() - self._began
-            if self.seconds is not None and spent + self._longest > self.seconds:
-                return
-            yield cell
+    def _jobs(
+        self, waiting: list[AnyCell], numbers: Iterator[int], total: int
+    ) -> Iterator[Generator[None, None, None]]:
+        """One after the other those whose teachers are there, while there is time; each is taken out of
+        ``waiting``. Where none is ready, a job that lets the others go on and nothing else."""
+        while waiting and self._has_time():
+            ready = (place for place, cell in enumerate(waiting) if self.teachers.are_there(cell))
+            place = next(ready, None)
+            yield _pause() if place is None else self._job(waiting.pop(place), next(numbers), total)
+
+    def _has_time(self) -> bool:
+        """Whether a cell can begin; it is taken to last as long as the longest one before it."""
+        spent = time.monotonic() - self._began
+        return self.seconds is None or spent + self._longest <= self.seconds
 
     def make_teachers(self, cells: Sequence[AnyCell]) -> None:
         """Train the teachers of those cells that are not there yet, unless a cell cannot be run at all."""
         self._check(cells)
-        take_turns(map(self._teacher_job, self._missing_teachers(cells)), self.trainings.at_once)
+        take_turns(map(self.teachers.job, self.teachers.expect(cells)), self.trainings.at_once)
+        for cell in cells:
+            if (problem := self.teachers.problem_of(cell.teachers)) is not None:
+                raise LossIsNotFinite(problem)
 
     def _check(self, cells: Sequence[AnyCell]) -> None:
         for kind, runner in self._runners.items():
             runner.check([cell for cell in cells if cell.kind == kind])
 
-    def _are_there(self, teachers: Iterable[TeacherCell]) -> bool:
-        """Whether these are trained, and their numbers in the ledger."""
-        return all(
-            (self.desk.places.teacher_folder(teacher) / "result.json").exists()
-            and self.ledger.has(teacher.as_cell())
-            for teacher in teachers
-        )
-
-    def _missing_teachers(self, cells: Sequence[AnyCell]) -> list[TeacherCell]:
-        """Each once, and whoever taught one before it; from now on they are waited for."""
-        wanted = dict.fromkeys(
-            one for cell in cells for teacher in cell.teachers for one in teacher.with_those_before()
-        )
-        missing = [teacher for teacher in wanted if not self._are_there([teacher])]
-        self._awaited.update(missing)
-        return missing
-
-    def _teacher_job(self, teacher: TeacherCell) -> Generator[None, None, None]:
-        """Train a teacher, or go on with one that was interrupted."""
-        folder, cell = self.desk.places.teacher_folder(teacher), teacher.as_cell()
-        yield from self._wait_for(cell.teachers)
-        self.say(f"teacher: {cell.describe()}")
-        run = Run(
-            self.desk.places.teacher_folder(cell.teacher) if cell.teacher is not None else None,
-            cell.student, self.desk.places.data_spec(cell.data), cell.method, folder,
-            resume=folder.exists(), reporter=Reporter(), shared=Shared(), device=str(self.desk.device),
-            **(cell.arguments() | self.desk.settings),
-        )  # fmt: skip
-        result = run.finished or run.finish((yield from run.training()))
-        write_json(folder / DESCRIPTION, cell.to_json())
-        if not self.ledger.has(cell):
-            self.ledger.append(cell, measured_of(result), self.desk.device)
-        self._awaited.discard(teacher)
-        self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
-
-    def _wait_for(self, teachers: Sequence[TeacherCell]) -> Generator[None, None, None]:
-        """Let the others take their turns until these are trained: they have begun before."""
-        while not self._awaited.isdisjoint(teachers):
-            yield
-
     def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
         """Run a cell, write down what it measures, and say so at its end."""
-        yield from self._wait_for(cell.teachers)
         began = time.monotonic()
         try:
-            with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
-                for measured in job:
-                    if measured is not None:
-                        self.ledger.append(cell, measured, self.desk.device)
-                    yield
+            if (problem := self.teachers.problem_of(cell.teachers)) is not None:
+                raise LossIsNotFinite(f"its teacher is not there: {problem}")
+            if not self.ledger.has(cell):  # it may have been the teacher of others
+                with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
+                    for measured in job:
+                        if measured is not None:
+                            self.ledger.append(cell, measured, self.desk.device)
+                        yield
         except LossIsNotFinite as problem:  # one cell that breaks down does not end the others
             self.say(f"[{number}/{total}] {cell.describe()}: not finished, {problem}")
             return
@@ -149,3 +114,8 @@ class Bench:
         assert record is not None, "a run ends with what it measured"
         self._longest = max(self._longest, time.monotonic() - began)
         self.say(f"[{number}/{total}] {cell.describe()}: {cell.figures(record)}")
+
+
+def _pause() -> Generator[None, None, None]:
+    """A job that is over after one turn."""
+    yield

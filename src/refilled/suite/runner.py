@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from refilled.suite.places import Places
-from refilled.training import Reporter
+from refilled.training import Reporter, Shares
 
 Job = Generator[dict[str, Any] | None, None, None]
 """The run of a cell, step by step; a step gives what was measured, for the ledger, or nothing yet."""
@@ -26,6 +26,8 @@ class Desk:
     """Of trainings, that say how and not what: ``compile``, ``step``."""
     reporter: Reporter = field(default_factory=Reporter)
     """Shows how far a long cell is."""
+    shares: Shares = field(default_factory=Shares)
+    """Of the time, of trainings that take turns."""
 
 
 class Runner(Protocol):

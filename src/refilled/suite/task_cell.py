@@ -75,7 +75,8 @@ class TaskCell:
 
     @staticmethod
     def completed(described: dict[str, Any]) -> dict[str, Any]:
-        """As :meth:`Cell.completed`: a setting that is younger than the description has its default."""
+        """As :meth:`Cell.completed`, for settings of tasks: one that is younger than the description has its
+        default."""
         full = dict(described)
         full["settings"] = plain_settings(settings_of(described["method"])) | described["settings"]
         full["network"] = Cell.completed(described["network"])

@@ -13,7 +13,8 @@ from refilled.suite.task_cell import TaskCell
 _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
 _KEPT = (
     "strength", "imitation", "imitation_new", "embedding_share", "fade", "max_impostors", "weight",
-    "comparison_scale", "lr", "keep_teacher_classes", "keep_weight", "keep_level",
+    "comparison_scale", "lr", "keep_teacher_classes", "keep_weight", "keep_level", "mixtures",
+    "head_same", "head_unlabelled", "head_tau",
 )  # fmt: skip
 _AS_THE_TEACHER = ("fine-tune", "ewc")  # need its own architecture
 _SHOTS = 8

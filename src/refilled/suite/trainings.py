@@ -59,8 +59,8 @@ class Trainings:
             resume=False, reporter=Reporter(), shared=shared, device=str(self.desk.device),
             **(arguments | self.desk.settings),
         )  # fmt: skip
-        seconds = yield from run.training()
-        measured = measured_of(run.finish(seconds / self.at_once))
+        seconds = yield from self.desk.shares.own_part(run.training())
+        measured = measured_of(run.finish(seconds))
         if cell.on_validation:  # its data had no other images
             return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}
         if keeps(cell) and cell.teacher is not None:

@@ -12,7 +12,7 @@ from refilled.errors import UserError
 from refilled.methods import get_method
 from refilled.runs.prepare import OF_OPENING, read_splits, read_unlabelled
 from refilled.runs.settings import sort_settings
-from refilled.suite.cell import Cell, TeacherCell, pairs
+from refilled.suite.cell import Cell, TeacherCell, class_range, pairs
 from refilled.suite.places import Places
 
 
@@ -44,17 +44,11 @@ def _meet(cell: Cell, teacher: TeacherCell) -> bool:
     """Whether they share images: other data, or ranges of one order that are apart, have none in common."""
     if cell.data != teacher.data:
         return False
-    ranges = [_range(classes) for classes in (cell.classes, teacher.classes)]
+    ranges = [class_range(classes) for classes in (cell.classes, teacher.classes)]
     if cell.class_order != teacher.class_order or None in ranges:
         return True
     (start, end), (other_start, other_end) = ranges  # type: ignore[misc]
     return start < other_end and other_start < end
-
-
-def _range(classes: str | None) -> tuple[int, int] | None:
-    """``20:70`` as two numbers; None for anything else."""
-    start, colon, end = (classes or "").partition(":")
-    return (int(start), int(end)) if colon and start.isdigit() and end.isdigit() else None
 
 
 def once_open(arguments: dict[str, Any]) -> dict[str, Any]:

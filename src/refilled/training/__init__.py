@@ -14,7 +14,7 @@ from refilled.training.settings import (
     pick_device,
 )
 from refilled.training.step import PlainStep
-from refilled.training.turns import take_turns
+from refilled.training.turns import Shares, take_turns
 
 __all__ = [
     "FRESH_LR",
@@ -24,6 +24,7 @@ __all__ = [
     "PlainStep",
     "Position",
     "Reporter",
+    "Shares",
     "Teachers",
     "TrainSettings",
     "Training",

@@ -32,7 +32,7 @@ class TrainSettings:
     batches are few steps."""
     lr: float | None = None
     """Learning rate at the start of each stage; none: 0.1, or 0.01 for a student that starts from trained
-    weights (timm, hf, or its teacher's)."""
+    weights (timm, hf, a run's, or its teacher's)."""
     momentum: float = 0.9
     """Nesterov momentum of SGD."""
     weight_decay: float = 5e-4

@@ -1,5 +1,6 @@
 """Several trainings in one process, in turns."""
 
+import time
 from collections.abc import Generator, Iterable
 from functools import cache
 from typing import Any, TypeVar
@@ -7,6 +8,35 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
+
+
+class Shares:
+    """What part of the time was whose, for trainings that take turns: that of a turn is divided among those
+    that are in training then."""
+
+    def __init__(self) -> None:
+        self.active = 0
+
+    def own_part(self, steps: Generator[Any, None, float]) -> Generator[None, None, float]:
+        """The same training, which returns how many seconds it took; of those, its own part is returned."""
+        began = last = time.monotonic()
+        own = 0.0
+        self.active += 1
+        try:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    seconds: float = end.value
+                    break
+                finally:
+                    now = time.monotonic()
+                    own, last = own + (now - last) / self.active, now
+                yield
+        finally:
+            self.active -= 1
+            steps.close()
+        return seconds * own / (last - began) if last > began else seconds
 
 
 @cache
