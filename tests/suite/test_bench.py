@@ -108,7 +108,7 @@ def make_bench(tmp_path, said, **settings) -> Bench:
 
 
 def test_a_cell_begins_when_its_own_teacher_is_there(tmp_path, monkeypatch):
-    cells, said = two_teachers((40, 2)), []
+    cells, said = two_teachers((12, 2)), []
     assert begun_in_order(make_bench(tmp_path, said), cells, monkeypatch) == [0, 2, 1]
     ended = [number for number, line in enumerate(said) if " %, " in line]
     assert said[ended[-1]].startswith("[3/3]")
