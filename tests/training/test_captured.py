@@ -116,7 +116,7 @@ def test_images_without_labels_are_captured_too():
         batches = Batches(images, own.labels.cuda(), own.batch_size, own.augment, own.seed, unlabelled=5)
         teacher = tiny_network(7, "wrn-10-2").cuda().eval().requires_grad_(False)
         student, chosen = tiny_network(1).cuda(), get_method("refilled")
-        stages = chosen.stages(teacher, student, batches, chosen.settings(), 2)
+        stages = chosen.stages(teacher, student, batches, chosen.settings(), 4)
         settings = TrainSettings(epochs=4, lr=0.005, precision="float32", step=step)
         train(stages, student, batches, settings, reporter=Told())
         return student

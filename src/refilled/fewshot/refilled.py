@@ -159,6 +159,18 @@ def classifier_loss(
     return loss
 
 
+_NO_OTHERS = "students of few-shot tasks see no images without labels"
+_NEW = "classes of few-shot tasks are new to the teacher"
+_NOT_FOR_TASKS = {
+    "mixtures": "students of few-shot tasks see no mixtures",
+    "imitation_unlabelled": _NO_OTHERS,
+    "head_unlabelled": _NO_OTHERS,
+    "head_same": _NEW,
+    "head_tau": _NEW,
+}
+"""Settings that do nothing here, and why."""
+
+
 class RefilledTasks:
     """Both stages for every task; predicts classes of the queries.
 
@@ -187,14 +199,9 @@ class RefilledTasks:
         self.training = training or (TaskTraining() if scratch else FineTuning())
         self.settings = settings or (FewSettings() if scratch else TunedSettings())
         self.scratch, self.way = scratch, way
-        if self.settings.mixtures:
-            raise UserError("students of few-shot tasks see no mixtures: leave mixtures out")
-        for name in ("head_same", "head_tau"):
+        for name, reason in _NOT_FOR_TASKS.items():
             if getattr(self.settings, name) != getattr(type(self.settings)(), name):
-                raise UserError(f"classes of few-shot tasks are new to the teacher: leave {name} out")
-        for name in ("imitation_unlabelled", "head_unlabelled"):
-            if getattr(self.settings, name) != getattr(type(self.settings)(), name):
-                raise UserError(f"students of few-shot tasks see no images without labels: leave {name} out")
+                raise UserError(f"{reason}: leave {name} out")
 
     def stages(self, tasks: Tasks) -> list[TaskStage]:
         """The embedding, then the classifier; or the classifier alone, if that has all steps."""

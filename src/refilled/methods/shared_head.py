@@ -3,8 +3,7 @@
 This is no part of the ReFilled paper, whose teacher speaks through class centres alone. Of a class that both
 know, the teacher has learned more than its centre, and its head says it. Where it knows all of the student's
 classes that is plain distillation. Where it knows some of them it is kept to images without labels, as far as
-it takes them to be of such a class: on labelled images the shared classes would gain what the new ones lose
-(results/recipes.md).
+it takes them to be of such a class: on labelled images it did harm there (results/recipes.md).
 """
 
 import torch

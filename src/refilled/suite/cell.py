@@ -201,11 +201,11 @@ def _knows_all(described: dict[str, Any]) -> bool:
     teacher = described["teacher"]
     if teacher is None or teacher["data"] != described["data"]:
         return False
-    here, there = (class_range(one["classes"]) for one in (teacher, described))
     if teacher["classes"] is None:
         return True
     if teacher["class_order"] != described["class_order"]:
         return False
+    here, there = (class_range(one["classes"]) for one in (teacher, described))
     around = here is not None and there is not None and here[0] <= there[0] and there[1] <= here[1]
     return around or teacher["classes"] == described["classes"]
 

@@ -146,8 +146,8 @@ TABLE = Table(
         "([cifar100-gkd](cifar100-gkd.md)). Few images are seen in small batches: with 256 in each, as in "
         "the runs before, the student alone was 2 to 11 points worse. "
         "*Head* was also tried where the teacher knows some of the classes, over those: -0.4 points with "
-        "weight 1 and -4.0 with 4 at overlap 60 (one seed), the new classes losing more than the others "
-        "gain; with few images too ([few-images](few-images.md)). "
+        "weight 1 and -4.0 with 4 at overlap 60 (one seed; why was not measured), and a loss with few images "
+        "too ([few-images](few-images.md)). "
         "Recipes with mixtures are compared with the student alone that sees mixtures too. "
         "What the names mean is in [recipes.py](../src/refilled/suite/recipes.py)."
     ),

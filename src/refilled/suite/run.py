@@ -13,7 +13,7 @@ from refilled.suite.places import Places
 from refilled.suite.runner import Desk, Runner
 from refilled.suite.task_cell import TaskCell
 from refilled.suite.tasks import TaskRuns
-from refilled.suite.teachers import TeacherRuns
+from refilled.suite.teachers import TeacherRuns, before
 from refilled.suite.trainings import Trainings
 from refilled.training import LossIsNotFinite, Reporter, pick_device, take_turns
 
@@ -73,10 +73,14 @@ class Bench:
     ) -> Iterator[Generator[None, None, None]]:
         """One after the other those whose teachers are there, while there is time; each is taken out of
         ``waiting``. Where none is ready, a job that lets the others go on and nothing else."""
+        needs = [before(cell) for cell in waiting]  # once: while all wait, every turn looks through them
         while waiting and self._has_time():
-            ready = (place for place, cell in enumerate(waiting) if self.teachers.are_there(cell))
-            place = next(ready, None)
-            yield _pause() if place is None else self._job(waiting.pop(place), next(numbers), total)
+            place = next((place for place, keys in enumerate(needs) if self.teachers.are_there(keys)), None)
+            if place is None:
+                yield _pause()
+                continue
+            del needs[place]
+            yield self._job(waiting.pop(place), next(numbers), total)
 
     def _has_time(self) -> bool:
         """Whether a cell can begin; it is taken to last as long as the longest one before it."""

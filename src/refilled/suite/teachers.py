@@ -43,9 +43,8 @@ class TeacherRuns:
         self._awaited = set(missing)
         return list(missing.values())
 
-    def are_there(self, cell: AnyCell) -> bool:
-        """Whether nothing that is awaited stands between a cell and its beginning."""
-        keys = {_key(teacher) for teacher in cell.teachers} | {cell.key}  # a teacher may be a cell itself
+    def are_there(self, keys: frozenset[str]) -> bool:
+        """Whether none of those of :func:`before` is still awaited; asked in every turn while cells wait."""
         return self._awaited.isdisjoint(keys)
 
     def problem_of(self, teachers: Sequence[TeacherCell]) -> str | None:
@@ -88,6 +87,12 @@ class TeacherRuns:
         """Whether it is trained, and its number in the ledger."""
         folder = self.desk.places.teacher_folder(teacher)
         return (folder / "result.json").exists() and self.ledger.has(teacher.as_cell())
+
+
+def before(cell: AnyCell) -> frozenset[str]:
+    """Keys of what must not be in training when a cell begins: its teachers, and itself, as a cell may be a
+    teacher too."""
+    return frozenset({cell.key, *map(_key, cell.teachers)})
 
 
 @cache
