@@ -86,6 +86,9 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "quarter stage 1 + imitation 5 + fading + head 4": (
         TWO_STAGES, _QUARTER | _imitate(5.0, fade=1.0, head_same=4.0),
     ),
+    "quarter stage 1 + imitation 5 + KD 2 by head + fading + head 4": (
+        TWO_STAGES, _QUARTER | {"imitation": 5.0, "fade": 1.0, "head_same": 4.0},
+    ),
     "quarter stage 1 + head": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD),
     "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
     "quarter stage 1 + imitation 15 + new 2": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=2.0)),

@@ -77,9 +77,11 @@ class TeacherRuns:
             resume=folder.exists(), reporter=Reporter(), shared=Shared(), device=str(self.desk.device),
             **(cell.arguments() | self.desk.settings),
         )  # fmt: skip
-        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training())))
+        result, is_new = run.finished, run.finished is None or not self.ledger.has(cell)
+        if result is None:
+            result = run.finish((yield from self.desk.shares.own_part(run.training())))
         write_json(folder / DESCRIPTION, cell.to_json())
-        if not self.ledger.has(cell):
+        if is_new:  # one that was trained before, elsewhere, is another network: its number counts from now on
             self.ledger.append(cell, measured_of(result), self.desk.device)
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
 

@@ -1,0 +1,113 @@
+"""The parts of the suite's tables that are measured before all others, in blocks; what is missing is run.
+
+    python benchmarks/blocks.py                      # how much of each block the ledger has
+    python benchmarks/blocks.py C B --compile --data DIR
+
+Blocks that are given together are run together: those that share images and teacher side by side.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from refilled import suite
+
+_QUARTER = "quarter stage 1 + imitation 5"
+_WRN = {"student": ("wrn-16-2",)}
+BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
+    "A": (
+        "cifar100-gkd",
+        _WRN
+        | {
+            "overlap": (60, 0, 100),
+            "method": (
+                "student-half", "student", "rkd", "aml", "refilled-emb", "refilled-minus", "refilled",
+            ),
+        },
+    ),
+    "B-alone": ("shots", _WRN | {"overlap": (60, 0), "method": ("student",)}),
+    "B-rkd": ("shots", _WRN | {"overlap": (60, 0), "method": ("rkd",)}),
+    "B": ("shots", _WRN | {"overlap": (60, 0), "method": ("refilled", "refilled-few")}),
+    "B-teacher": (
+        "shots",
+        {"student": ("wrn-40-2",), "overlap": (60, 0), "method": ("teacher-ncm", "fine-tune")},
+    ),
+    "C": (
+        "recipes",
+        {
+            "shots": (None,),
+            "epochs": (200,),
+            "overlap": (0, 60),
+            "recipe": (
+                "student alone", "two stages", f"{_QUARTER} + fading", f"{_QUARTER} + KD 2 by head + fading",
+            ),
+        },
+    ),
+    "C-same": (
+        "recipes",
+        {
+            "shots": (None,),
+            "epochs": (200,),
+            "overlap": (100,),
+            "recipe": (
+                "student alone", "two stages + head 4", f"{_QUARTER} + head 4",
+                f"{_QUARTER} + fading + head 4", f"{_QUARTER} + KD 2 by head + fading + head 4",
+            ),
+        },
+    ),
+    "C-few": (
+        "recipes",
+        {
+            "shots": (50,),
+            "epochs": (200,),
+            "overlap": (0, 60),
+            "recipe": ("student alone", "few", "few + imitation 15"),
+        },
+    ),
+    "D": (
+        "cifar100-standard",
+        _WRN | {"method": ("student", "kd", "at", "rkd", "crd", "dkd", "refilled")},
+    ),
+    "D-ncm": ("ncm-after-stage-1", _WRN),
+}  # fmt: skip
+"""Table and part of it by name; the names' first letters are the blocks."""
+
+
+def cells_of(block: str, seeds: int) -> list[Any]:
+    """The cells of a block."""
+    name, where = BLOCKS[block]
+    table = suite.get_table(name)
+    return suite.cells_of(table, where, table.judge(seeds))
+
+
+def main() -> None:
+    """Count, or run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=", ".join(BLOCKS))
+    parser.add_argument("--ledger", type=Path, default=Path("results/ledger.jsonl"))
+    parser.add_argument("--data", type=Path, help="folder of the data sets; default: that of REFILLED_DATA")
+    parser.add_argument("--work", type=Path, default=suite.WORK, help="folder of teachers")
+    parser.add_argument("--seeds", type=int, default=suite.SEEDS)
+    parser.add_argument("--together", type=int, help="trainings at the same time")
+    parser.add_argument("--minutes", type=float, help="begin nothing that would end later")
+    parser.add_argument("--compile", action="store_true")
+    asked = parser.parse_args()
+    for block in asked.blocks:
+        if block not in BLOCKS:
+            parser.error(f"there is no block {block!r}; there are {', '.join(BLOCKS)}")
+    ledger = suite.Ledger(asked.ledger)
+    cells = {block: cells_of(block, asked.seeds) for block in asked.blocks or BLOCKS}
+    for block, own in cells.items():
+        print(f"{block}: {sum(map(ledger.has, own))} of {len(own)} cells of {BLOCKS[block][0]} are there")
+    if asked.blocks:
+        seconds = 60 * asked.minutes if asked.minutes else None
+        bench = suite.Bench(
+            ledger, suite.Places(asked.data, asked.work), together=asked.together, seconds=seconds,
+            compile=asked.compile,
+        )  # fmt: skip
+        bench.run([cell for own in cells.values() for cell in own])
+
+
+if __name__ == "__main__":
+    main()
