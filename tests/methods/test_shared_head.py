@@ -1,7 +1,5 @@
 """What the teacher's own head says over shared classes, against loops over the batch."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from refilled.fewshot import RefilledTasks
 from refilled.methods import get_method
 from refilled.methods.keeping import all_classes, keeping_stages
 from refilled.methods.mixtures import show
-from refilled.methods.refilled_settings import FewSettings
+from refilled.methods.refilled_settings import FewSettings, RefilledSettings
 from refilled.methods.shared_head import shared_head
 
 from .world import (
@@ -117,15 +115,14 @@ def test_of_one_class_there_is_nothing_to_say():
 
 
 def test_with_new_classes_there_is_no_such_term_and_asking_for_it_is_refused():
-    @dataclass(frozen=True)
-    class Usual(FewSettings):
-        head_same: float = 1.5
-
     teacher, student, batches = make_world(STUDENT_CLASSES)
-    assert shared_head(teacher, student, batches, Usual()) is None
-    assert shared_head(teacher, student, batches, Usual(head_same=0.0)) is None
+    assert RefilledSettings().head_same > 0
+    assert shared_head(teacher, student, batches, RefilledSettings()) is None
+    assert shared_head(teacher, student, batches, RefilledSettings(head_same=0.0)) is None
     with pytest.raises(UserError, match=r"head_same=2.5 is for .*, and 2 of them are new to it: leave it"):
-        shared_head(teacher, student, batches, Usual(head_same=2.5))
+        shared_head(teacher, student, batches, RefilledSettings(head_same=2.5))
+    with pytest.raises(UserError, match=r"head_tau=2.0 is for .* not asked here: 2 of .* Leave it out"):
+        shared_head(teacher, student, batches, RefilledSettings(head_tau=2.0))
 
 
 def test_of_images_that_are_not_there_it_says_nothing():

@@ -84,18 +84,18 @@ def test_default_settings():
         "imitation": 5.0,
         "imitation_new": None,
         "imitation_unlabelled": 30.0,
-        "head_same": 0.0,
+        "head_same": 4.0,
         "head_unlabelled": 0.0,
         "head_tau": 4.0,
         "mixtures": False,
-        "fade": 0.0,
+        "fade": 1.0,
     }
 
 
 def test_settings_for_few_images():
     """One stage, in which the student imitates; what else is given wins."""
     found = get_method("refilled-few").settings()
-    assert (found.embedding_share, found.imitation, found.fade) == (0, 5, 0)
+    assert (found.embedding_share, found.imitation, found.fade, found.head_same) == (0, 5, 0, 0)
     assert (found.strength, found.posterior, found.weight) == (1, "scaled", "none")
     assert get_method("refilled-few").settings(strength=2.0).strength == 2
     assert set(dataclasses.asdict(found)) == set(dataclasses.asdict(RefilledSettings()))
@@ -109,7 +109,7 @@ def test_settings_of_the_paper():
     assert (found.tau_teacher, found.tau_student, found.strength) == (2, 1, 2)
     assert (found.margin, found.max_impostors) == (None, None)
     assert (found.posterior, found.weight) == ("literal", "pl")
-    assert (found.embedding_share, found.imitation, found.fade) == (0.5, 0, 0)
+    assert (found.embedding_share, found.imitation, found.fade, found.head_same) == (0.5, 0, 0, 0)
 
 
 def test_settings_of_the_authors_code():

@@ -4,7 +4,8 @@ Ye, Lu, Zhan: Generalized Knowledge Distillation via Relationship Matching. Two 
 embedding learns to compare instances as the teacher does (Section 4.2); then its classifier is matched
 to a class-centre classifier in the teacher's embedding, locally and weighted by trust (Section 4.3).
 Beyond the paper, the student may imitate the teacher's embedding in both stages, also of images that have no
-labels, the teacher's terms may fade away in the second, and mixtures of images may be seen beside them.
+labels; in the second the teacher's own head may speak, and its terms may fade away; and mixtures of images
+may be seen beside them.
 """
 
 from torch import Tensor, nn
@@ -170,7 +171,7 @@ def _joint(
 METHODS = (
     Method(
         "refilled",
-        "what measured best: a short first stage, then cross-entropy, imitating the teacher all along",
+        "what measured best: a short first stage, then cross-entropy; the teacher is imitated less and less",
         RefilledSettings,
         two_stages,
         keeps=True,

@@ -114,7 +114,8 @@ class JointSettings(ComparisonSettings, ClassifierSettings):
 @dataclass(frozen=True)
 class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """Both stages; the defaults are those that measured best on validation images (results/recipes.md): a
-    short first stage, imitation in both, and no local distillation beside it."""
+    short first stage, imitation in both, the teacher's head where it knows all classes, no local
+    distillation beside them; in the second stage all that the teacher says fades away."""
 
     strength: float = 0.0
     """Lambda, the weight of the teacher's term in the second stage. The paper has 2. 0: there is none, and
@@ -128,10 +129,10 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """The same for images of classes that the teacher does not know; none: as for the others."""
     imitation_unlabelled: float = 30.0
     """Weight of imitation of images without labels, if there are any (--unlabelled). Not in the paper."""
-    head_same: float = 0.0
+    head_same: float = 4.0
     """Weight of what the teacher's own head says in the second stage, as in plain distillation, where it
-    knows all of the student's classes. Where it does not, there is no such term, and a weight that is asked
-    for is refused. Not in the paper: 0."""
+    knows all of the student's classes. Where it does not, there is no such term, and another weight than the
+    usual is refused. Not in the paper, which has 0: none."""
     head_unlabelled: float = 0.0
     """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
     over the classes that it shares with the student, as far as it takes an image to be of one. Not in the
@@ -142,8 +143,9 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """See as many mixtures as images: two images blended in a share that is drawn anew (mixup), for
     cross-entropy, with their labels blended alike, for imitation and for the teacher's head. The teacher is
     asked about them in every step. Not in the paper."""
-    fade: float = 0.0
-    """Share of the teacher's weight in the second stage that has faded away at its end."""
+    fade: float = 1.0
+    """Share of the weight of all that the teacher says in the second stage that has faded away at its end,
+    evenly. Not in the paper, which has 0: none."""
 
     def __post_init__(self) -> None:
         ComparisonSettings.__post_init__(self)
@@ -161,7 +163,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
 @dataclass(frozen=True)
 class TwoStageSettings(RefilledSettings):
     """The paper's two stages and nothing else, with what measured best of its settings
-    (results/cifar100-first.md); every value is spelt out, so that what builds on them stays what it is."""
+    (results/cifar100-first.md). Every value is spelt out, so that these, and what differs from them in some
+    values below, stay what they are when a default changes."""
 
     embedding_share: float = 0.5
     comparison_tau_teacher: float = 0.1
@@ -192,7 +195,7 @@ class MinusSettings(TwoStageSettings):
 
 
 @dataclass(frozen=True)
-class FewSettings(RefilledSettings):
+class FewSettings(TwoStageSettings):
     """For few images of a class (results/few-images.md): no stage of comparisons, imitation instead."""
 
     embedding_share: float = 0.0
@@ -203,13 +206,12 @@ class FewSettings(RefilledSettings):
 
 
 @dataclass(frozen=True)
-class TunedSettings(RefilledSettings):
+class TunedSettings(TwoStageSettings):
     """For few-shot tasks whose students start from a trained network as the nearest class mean
     (results/fewshot-choices.md): gentle local distillation alone. Both have one temperature, so that the
     teacher's cosines are compared with the student's logits, which start as cosines too."""
 
     embedding_share: float = 0.0
-    imitation: float = 0.0
     strength: float = 0.5
     tau_student: float = 2.0
     posterior: Posterior = "cosine"
@@ -217,53 +219,25 @@ class TunedSettings(RefilledSettings):
 
 
 @dataclass(frozen=True)
-class PaperSettings(RefilledSettings):
-    """The paper's own settings for generalized distillation; every value is spelt out."""
+class PaperSettings(TwoStageSettings):
+    """The paper's own settings for generalized distillation."""
 
-    embedding_share: float = 0.5
     comparison_tau_teacher: float = 2.0
     comparison_tau_student: float = 1.0
-    comparison_scale: float = 1.0
-    margin: float | None = None
-    max_impostors: int | None = None
-    strength: float = 2.0
-    tau_teacher: float = 2.0
-    tau_student: float = 1.0
     posterior: Posterior = "literal"
     weight: Weight = "pl"
-    imitation: float = 0.0
-    imitation_new: float | None = None
-    imitation_unlabelled: float = 30.0
-    head_same: float = 0.0
-    head_unlabelled: float = 0.0
-    head_tau: float = 4.0
-    mixtures: bool = False
-    fade: float = 0.0
 
 
 @dataclass(frozen=True)
-class AuthorsSettings(RefilledSettings):
-    """What the authors' published code does instead; every value is spelt out.
+class AuthorsSettings(TwoStageSettings):
+    """What the authors' published code does instead.
 
     One thing is left out: their code cuts every tuple to the smallest number of impostors in the batch.
     """
 
-    embedding_share: float = 0.5
     comparison_tau_teacher: float = 4.0
     comparison_tau_student: float = 4.0
     comparison_scale: float = 1000.0
     margin: float | None = 0.2
-    max_impostors: int | None = None
     strength: float = 1.0
     tau_teacher: float = 1.0
-    tau_student: float = 1.0
-    posterior: Posterior = "dot"
-    weight: Weight = "head"
-    imitation: float = 0.0
-    imitation_new: float | None = None
-    imitation_unlabelled: float = 30.0
-    head_same: float = 0.0
-    head_unlabelled: float = 0.0
-    head_tau: float = 4.0
-    mixtures: bool = False
-    fade: float = 0.0

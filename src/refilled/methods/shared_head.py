@@ -68,7 +68,8 @@ def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -
         overlap: of the teacher's classes (here) and the student's (there).
         unlabelled: whether there are images without labels.
     """
-    if overlap.only_there and settings.head_same not in (0, type(settings)().head_same):
+    usual, is_same = type(settings)(), not overlap.only_there
+    if not is_same and settings.head_same not in (0, usual.head_same):
         raise UserError(
             f"head_same={settings.head_same} is for a teacher that knows all classes of the student, and "
             f"{len(overlap.only_there)} of them are new to it: leave it out"
@@ -77,4 +78,10 @@ def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -
         raise UserError(
             f"head_unlabelled is about telling apart classes that teacher and student share, and there are "
             f"{len(overlap.pairs)}: leave it out"
+        )
+    is_mute = not is_same and not (unlabelled and settings.head_unlabelled)
+    if is_mute and settings.head_same and settings.head_tau != usual.head_tau:
+        raise UserError(
+            f"head_tau={settings.head_tau} is for what the teacher's head says, which is not asked here: "
+            f"{len(overlap.only_there)} of the student's classes are new to it. Leave it out"
         )

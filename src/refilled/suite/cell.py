@@ -12,7 +12,7 @@ from refilled.training import FRESH_LR
 
 PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
-BEFORE: dict[str, Any] = {"mixtures": False, "head_same": 0.0, "head_unlabelled": 0.0}
+BEFORE: dict[str, Any] = {"mixtures": False, "head_same": 0.0, "head_unlabelled": 0.0, "fade": 0.0}
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
 
 

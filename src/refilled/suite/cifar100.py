@@ -5,7 +5,15 @@ from typing import Any
 from refilled.suite import published
 from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.published import MOBILENETS, RESNETS, WRN, lookup
-from refilled.suite.rows import GKD_ROWS, TWO_STAGES, fill, fill_standard, published_gkd_row, published_row
+from refilled.suite.rows import (
+    GKD_ROWS,
+    STEADY,
+    TWO_STAGES,
+    fill,
+    fill_standard,
+    published_gkd_row,
+    published_row,
+)
 from refilled.suite.table import Point, Table
 
 GKD_TRAINING = pairs(epochs=200, batch_size=256, val_fraction=0.0)
@@ -113,6 +121,7 @@ SHOTS = Table(
             "student",
             "rkd",
             "refilled-emb",
+            STEADY,
             "refilled",
             "refilled-few",
             UNLABELLED,

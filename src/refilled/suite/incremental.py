@@ -22,7 +22,7 @@ from refilled.suite import cub, published
 from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.places import Places
 from refilled.suite.published import MOBILENETS, lookup
-from refilled.suite.rows import TWO_STAGES, published_row
+from refilled.suite.rows import STEADY, TWO_STAGES, meant_by, published_row
 from refilled.suite.table import Point, Table
 from refilled.training import Reporter
 
@@ -39,6 +39,7 @@ ROWS = (
     "refilled-minus",
     TWO_STAGES,
     "refilled-few",
+    STEADY,
     "refilled",
 )
 _AS_THE_TEACHER = ("teacher-lr", "fine-tune", "ewc")  # need the teacher's own architecture
@@ -56,7 +57,8 @@ def cell(row: str, student: str) -> Cell | None:
         settings |= {"lr": 0.01, "keep_weight": 0.0}
     if row == "teacher-lr":
         settings = {name: settings[name] for name in ("val_fraction", "image_size", "keep_teacher_classes")}
-    return replace(base, method=row, settings=pairs(**settings))
+    method, meant = meant_by(row)
+    return replace(base, method=method, settings=pairs(**(settings | meant)))
 
 
 def keeps(cell: Cell) -> bool:

@@ -15,13 +15,20 @@ HALF = "student-half"
 epochs as the student alone has."""
 TWO_STAGES = "refilled-two-stages"
 """The paper's method; ``refilled`` is what measured best."""
+STEADY = "refilled-steady"
+"""What ``refilled`` was before: the teacher does not fade, and its head is not heard."""
+_MEANT: dict[str, tuple[str, dict[str, Any]]] = {
+    HALF: ("student", {}),
+    STEADY: ("refilled", {"fade": 0.0, "head_same": 0.0}),
+}
+"""Method and settings of rows that are no method's name."""
 STANDARD_KD = {"strength": 1.0, "tau_teacher": 4.0}
 """Settings of the paper where classes are the same."""
 
 GKD_ROWS = (
     "teacher-1nn", "teacher-ncm", "teacher-lr", "fine-tune", HALF, "student", "rkd", "aml", "seed",
     "refilled-emb", "refilled-lkd", "refilled-minus", "refilled-paper", TWO_STAGES, "refilled-few",
-    "refilled",
+    STEADY, "refilled",
 )  # fmt: skip
 
 
@@ -30,7 +37,7 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
 
     Args:
         cell: data, student, teacher and training of the table; its method is not looked at.
-        row: a method's name, ``student-half``, or a baseline on the teacher's embedding.
+        row: a method's name, ``student-half``, ``refilled-steady``, or a baseline on the teacher's embedding.
         own: settings of the method; those that it does not have are left out.
     """
     if row in TEACHER_BASELINES:
@@ -40,9 +47,9 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
     if row == "fine-tune":
         same = cell.teacher is not None and cell.student == cell.teacher.network
         return replace(cell, method=row, settings=_with(cell, **FINE_TUNING)) if same else None
-    method = "student" if row == HALF else row
+    method, meant = meant_by(row)
     known = field_names(get_method(method).settings)
-    chosen = {name: value for name, value in own.items() if name in known}
+    chosen = meant | {name: value for name, value in own.items() if name in known}
     if method == "student":
         epochs = dict(cell.settings)["epochs"] // (2 if row == HALF else 1)
         return replace(cell, method=method, teacher=None, settings=_with(cell, epochs=epochs, **chosen))
@@ -53,6 +60,11 @@ def fill_standard(cell: Cell, row: str, **own: Any) -> Cell | None:
     """The same where teacher and student know the same classes: there the paper's method has other settings,
     while ``refilled`` has its defaults as ever."""
     return fill(cell, row, **(own if row == "refilled" else STANDARD_KD | own))
+
+
+def meant_by(row: str) -> tuple[str, dict[str, Any]]:
+    """The method of a row, and what it is set to."""
+    return _MEANT.get(row, (row, {}))
 
 
 def published_row(row: str) -> str:

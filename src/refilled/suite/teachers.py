@@ -81,7 +81,9 @@ class TeacherRuns:
         if result is None:
             result = run.finish((yield from self.desk.shares.own_part(run.training())))
         write_json(folder / DESCRIPTION, cell.to_json())
-        if is_new:  # one that was trained before, elsewhere, is another network: its number counts from now on
+        if (
+            is_new
+        ):  # one that was trained before, elsewhere, is another network: its number counts from now on
             self.ledger.append(cell, measured_of(result), self.desk.device)
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
 
