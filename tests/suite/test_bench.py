@@ -287,3 +287,11 @@ def test_old_and_new_classes_are_judged_together(tmp_path):
         assert record["joint_new"] == pytest.approx(record["test_accuracy"])
     page = render(table, runner.ledger, OverSeeds(1), tiny=True)
     assert "## criterion harmonic" in page
+
+
+def test_few_images_are_not_compiled_for(tmp_path):
+    runner = make_bench(tmp_path, [], compile=True).trainings
+    table = get_table("shots")
+    few = next(table.cell(point) for point in table.points({"method": ("refilled",), "shots": (10,)}))
+    assert runner._settings(few)["compile"] is False
+    assert runner._settings(replace(few, shots=None))["compile"] is True

@@ -67,7 +67,7 @@ class BenchCommand:
     minutes: float | None = None
     """Begin no cell that would probably end later than this, and say how many are left; none: run all."""
     compile: bool = False
-    """Compile networks and losses; pays for long runs on a GPU."""
+    """Compile networks and losses; pays for long runs on a GPU. Cells with few images are run as they are."""
     device: str = "auto"
     """cpu, cuda or mps; auto: cuda where there is one."""
 

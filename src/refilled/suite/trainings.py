@@ -52,12 +52,11 @@ class Trainings:
         return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
 
     def _student(self, cell: Cell, shared: Shared) -> Measuring:
-        data, arguments = self._data(cell)
         run = Run(
             self.desk.places.teacher_folder(cell.teacher) if cell.teacher else None,
-            cell.student, data, cell.method, None,
+            cell.student, self._data(cell), cell.method, None,
             resume=False, reporter=Reporter(), shared=shared, device=str(self.desk.device),
-            **(arguments | self.desk.settings),
+            **self._settings(cell),
         )  # fmt: skip
         seconds = yield from self.desk.shares.own_part(run.training())
         measured = measured_of(run.finish(seconds))
@@ -71,13 +70,13 @@ class Trainings:
             )
         return measured
 
-    def _data(self, cell: Cell) -> tuple[str | Splits, dict[str, Any]]:
-        """What a student learns from and is judged on, and the settings that go with it."""
+    def _data(self, cell: Cell) -> str | Splits:
+        """What a student learns from and is judged on."""
         if not cell.on_validation:
-            return self.desk.places.data_spec(cell.data), cell.arguments()
+            return self.desk.places.data_spec(cell.data)
         if cell.world not in self._held_out:
             self._held_out[cell.world] = without_test(cell, self.desk.places)
-        return self._held_out[cell.world], once_open(cell.arguments())
+        return self._held_out[cell.world]
 
     def _baseline(self, cell: Cell, shared: Shared) -> Measuring:
         yield
@@ -99,7 +98,10 @@ class Trainings:
         return folder, data, shared, self.desk.device, self._settings(cell)
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
-        return cell.arguments() | self.desk.settings
+        """Of what is trained, and how. Few images come in small batches of a size of their own: compiling
+        for it takes longer than the training."""
+        how = self.desk.settings | ({"compile": False} if cell.shots else {})
+        return (once_open(cell.arguments()) if cell.on_validation else cell.arguments()) | how
 
 
 def measured_of(result: Result) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from refilled.training.turns import take_turns
 
 _LOOK_EVERY = 50
 """Steps between two looks at the losses on a GPU, where an epoch has more than twice as many; a shorter one
-is looked at when it is over. Each look waits for the device, and trainings in turns wait with it."""
+is looked at when it is over. For each look a training waits for the device."""
 
 Validate = Callable[[Stage], dict[str, float]]
 Training = Generator[None, None, float]
@@ -167,7 +167,7 @@ def _one_epoch(
         unseen.append(losses)
         yield
         if (number + 1) % look_every == 0 or number + 1 == steps:
-            recent = torch.stack(unseen).cpu()
+            recent = yield from _brought(torch.stack(unseen))
             _check_finite(recent, epochs.step, epoch, number)
             reporter.step(number + 1, float(recent[-1].sum()), rates[number])
             looked_at.append(recent)
@@ -179,6 +179,19 @@ def _one_epoch(
         "images_per_second": round(batches.asked / seconds, 1),
         **{f"loss/{name}": value for name, value in zip(epochs.step.terms, means)},
     }
+
+
+def _brought(values: Tensor) -> Generator[None, None, Tensor]:
+    """The same values on the host. Until a GPU has computed them, trainings that take turns go on."""
+    if values.device.type != "cuda":
+        return values.cpu()
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    arrived = torch.cuda.current_stream(values.device).record_event()
+    while not arrived.query():
+        time.sleep(0)  # threads of this process that decode images need a chance, too
+        yield
+    return here
 
 
 def _check_weights(stage: Stage, epoch: int) -> None:
