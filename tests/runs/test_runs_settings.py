@@ -135,19 +135,19 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
 
     import torch
 
-    from refilled.runs import run
+    from refilled.runs import words
     from refilled.training import TrainSettings
 
     cpu = torch.device("cpu")
-    monkeypatch.setattr(run, "worker_count", lambda: 2)
+    monkeypatch.setattr(words, "worker_count", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (3.4, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(run, "bfloat16_would_pay", lambda device: True)
-    both = run._hints(cpu, TrainSettings())
+    monkeypatch.setattr(words, "bfloat16_would_pay", lambda device: True)
+    both = words.hints(cpu, TrainSettings())
     assert "--precision bfloat16" in both[0]
     assert "busy (load 3.4 on 2 cores)" in both[1]
     monkeypatch.setattr(os, "getloadavg", lambda: (1.2, 0.0, 0.0), raising=False)
-    assert run._hints(cpu, TrainSettings(precision="float32")) == []
+    assert words.hints(cpu, TrainSettings(precision="float32")) == []
 
 
 @pytest.mark.parametrize(

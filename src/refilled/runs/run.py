@@ -1,8 +1,7 @@
 """One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
 
 import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import torch
 
 from refilled import evaluation
-from refilled.data import Splits
-from refilled.data.pixels import worker_count
+from refilled.data import ImageSet, Splits
 from refilled.errors import UserError
 from refilled.files import write_json
-from refilled.labels import LabelSpace, Overlap
+from refilled.labels import Overlap
 from refilled.methods import Stage, get_method
 from refilled.methods.imitation import check_unlabelled
 from refilled.methods.keeping import (
@@ -43,12 +41,11 @@ from refilled.runs.prepare import (
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
 from refilled.runs.settings import DataSettings, sort_settings, what_settings
 from refilled.runs.shared import Shared
+from refilled.runs.words import describe, hints, introduction
 from refilled.training import (
     TRAINED_LR,
     Reporter,
     Training,
-    TrainSettings,
-    bfloat16_would_pay,
     make_deterministic,
     pick_device,
     training,
@@ -64,6 +61,8 @@ class Run:
         shared: what it has in common with other runs.
     """
 
+    student: Network
+
     def __init__(
         self,
         teacher: str | Path | Network | None,
@@ -77,99 +76,140 @@ class Run:
         shared: Shared,
         **settings: Any,
     ):
-        chosen = get_method(method)
-        self.settings, data_settings, self.own_settings = sort_settings(chosen, settings)
-        gently = self.settings.lr is None and (chosen.takes_over or starts_trained(student))
-        if gently:
-            begun = begun_run(out).get("settings", {}).get("train", {}) if resume else {}
-            self.settings = replace(self.settings, lr=begun.get("lr", TRAINED_LR))
-        keeps = self.settings.keep_teacher_classes
-        if (chosen.needs_teacher or keeps) and teacher is None:
-            what = f"method {method}" if chosen.needs_teacher else "--keep-teacher-classes"
-            raise UserError(f"{what} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
-        if teacher is student and isinstance(student, Network):
-            raise UserError("teacher and student are one and the same network; give a copy of it")
-        self.method, self.resume, self.reporter, self.shared = method, resume, reporter, shared
+        self.chosen, self.method, self.resume = get_method(method), method, resume
+        self.reporter, self.shared = reporter, shared
         self.folder = Path(out).expanduser() if out is not None else None
-        device = pick_device(self.settings.device)
+        self.settings, data_settings, self.own_settings = sort_settings(self.chosen, settings)
+        wanted = teacher if self.chosen.needs_teacher or self.settings.keep_teacher_classes else None
+        self._check_networks(teacher, student)
+        self._choose_rate(student)
+        self.device = pick_device(self.settings.device)
         make_deterministic(self.settings.deterministic)
         config = {
             "method": method,
-            "teacher": _describe(teacher) if chosen.needs_teacher or keeps else None,
-            "student": _describe(student),
+            "teacher": describe(wanted),
+            "student": describe(student),
             "data": data.name if isinstance(data, Splits) else str(Path(data)),
             "settings": what_settings(self.settings, data_settings, self.own_settings),
         }
         self.plan = json.dumps(config, sort_keys=True)
-        self.finished: Result | None = None
+        self.finished = self._finished(config)
         """The result of a run that was finished already; then there is nothing to train."""
-        if self.folder is not None:
-            check_run_folder(self.folder, config, resume)
-            if (self.folder / RESULT).exists():
-                reporter.line(f"{self.folder} is finished already")
-                self.finished = read_result(self.folder, device)
-                return
-
-        splits = shared.splits(data, data_settings, self.settings.seed)
-        unlabelled = shared.unlabelled(data, data_settings, splits)
-        if unlabelled is not None:
-            check_unlabelled(chosen, self.own_settings)
-        else:
-            _refuse_unlabelled(data_settings, self.own_settings)
+        if self.finished is not None:
+            return
+        splits, unlabelled = self._open(data, data_settings)
         facts = data_facts(splits, unlabelled)
         if self.folder is not None:
             check_same_data(self.folder, facts, splits.name)
-        wanted = teacher if chosen.needs_teacher or keeps else None
-        self.teacher = shared.teacher(wanted, device) if wanted is not None else None
-        classes: LabelSpace | None = None
-        if keeps and self.teacher is not None:
-            check_keeping(chosen, self.teacher)
-            classes = all_classes(self.teacher, splits.classes)
-        self.student = make_student(student, splits, data_settings, self.settings.seed, classes)
-        self.overlap: Overlap | None = None
-        if self.teacher is not None:
-            self.overlap = self.teacher.classes.overlap(splits.classes)
-            if chosen.check is not None:
-                chosen.check(self.teacher, self.student)
-            if isinstance(self.own_settings, RefilledSettings):
-                check_head(self.own_settings, self.overlap, unlabelled is not None)
-        check_channels(splits, teacher=self.teacher, student=self.student)
+        self._make_networks(wanted, student, splits, data_settings, unlabelled is not None)
         size = wanted_size(splits, data_settings, self.teacher, self.student)
         self.images = shared.images(
-            splits, size, data_settings, self.settings, device, reporter, self.folder, unlabelled
+            splits, size, data_settings, self.settings, self.device, reporter, self.folder, unlabelled
         )
         if starts_fresh(student):
             self.student.normalise_by(self.images.mean, self.images.std)
-        self.student = place(self.student, device)
+        self.student = place(self.student, self.device)
         self.train_images = self.images.train
-        self.own_classes = splits.classes
-        if keeps and self.teacher is not None:
-            self.stages = keeping_stages(
-                chosen, self.teacher, self.student, splits.classes, self.train_images, self.own_settings,
-                self.settings.epochs, weight=self.settings.keep_weight, tau=self.settings.keep_tau,
-            )  # fmt: skip
-            everything = self.student.classes
-            self.images = self.images.relabelled(columns_of(everything, splits.classes), everything)
+        self.stages = self._make_stages()
+        for line in self._first_words():
+            reporter.line(line)
+        if self.folder is not None:
+            start_run_folder(self.folder, config, size, facts)
+
+    # --- what __init__ does, step by step -------------------------------------------------------------
+
+    def _check_networks(self, teacher: str | Path | Network | None, student: str | Path | Network) -> None:
+        keeps = self.settings.keep_teacher_classes
+        if (self.chosen.needs_teacher or keeps) and teacher is None:
+            what = f"method {self.method}" if self.chosen.needs_teacher else "--keep-teacher-classes"
+            raise UserError(f"{what} needs a teacher: a run folder, timm:NAME or hf:FOLDER")
+        if teacher is student and isinstance(student, Network):
+            raise UserError("teacher and student are one and the same network; give a copy of it")
+
+    def _choose_rate(self, student: str | Path | Network) -> None:
+        """A student that starts from trained weights is trained gently, unless a rate was given; a run that
+        has begun keeps its own."""
+        self._gently = self.settings.lr is None and (self.chosen.takes_over or starts_trained(student))
+        if self._gently:
+            begun = begun_run(self.folder).get("settings", {}).get("train", {}) if self.resume else {}
+            self.settings = replace(self.settings, lr=begun.get("lr", TRAINED_LR))
+
+    def _finished(self, config: dict[str, Any]) -> Result | None:
+        """What a finished run measured; a folder that is another run's is refused."""
+        if self.folder is None:
+            return None
+        check_run_folder(self.folder, config, self.resume)
+        if not (self.folder / RESULT).exists():
+            return None
+        self.reporter.line(f"{self.folder} is finished already")
+        return read_result(self.folder, self.device)
+
+    def _open(self, data: str | Path | Splits, data_settings: DataSettings) -> tuple[Splits, ImageSet | None]:
+        """The data, and images without labels beside it; no image is decoded."""
+        splits = self.shared.splits(data, data_settings, self.settings.seed)
+        unlabelled = self.shared.unlabelled(data, data_settings, splits)
+        if unlabelled is not None:
+            check_unlabelled(self.chosen, self.own_settings)
         else:
-            self.stages = chosen.stages(
+            _refuse_unlabelled(data_settings, self.own_settings)
+        return splits, unlabelled
+
+    def _make_networks(
+        self,
+        teacher: str | Path | Network | None,
+        student: str | Path | Network,
+        splits: Splits,
+        data_settings: DataSettings,
+        has_unlabelled: bool,
+    ) -> None:
+        """Both of them, and how their classes overlap; what they cannot do is refused."""
+        self.teacher = self.shared.teacher(teacher, self.device) if teacher is not None else None
+        self.own_classes, everything = splits.classes, None
+        if self.settings.keep_teacher_classes and self.teacher is not None:
+            check_keeping(self.chosen, self.teacher)
+            everything = all_classes(self.teacher, splits.classes)
+        self.student = make_student(student, splits, data_settings, self.settings.seed, everything)
+        self.overlap: Overlap | None = None
+        if self.teacher is not None:
+            self.overlap = self.teacher.classes.overlap(splits.classes)
+            if self.chosen.check is not None:
+                self.chosen.check(self.teacher, self.student)
+            if isinstance(self.own_settings, RefilledSettings):
+                check_head(self.own_settings, self.overlap, has_unlabelled)
+        check_channels(splits, teacher=self.teacher, student=self.student)
+
+    def _make_stages(self) -> list[Stage]:
+        """The method's stages; where old classes are kept, images are judged among all from now on."""
+        own, epochs = self.own_settings, self.settings.epochs
+        if not self.settings.keep_teacher_classes or self.teacher is None:
+            return self.chosen.stages(
                 self.teacher,  # type: ignore[arg-type]
                 self.student,
                 self.train_images,
-                self.own_settings,
-                self.settings.epochs,
+                own,
+                epochs,
             )
-        introduction = _introduction(self.images, self.teacher, self.overlap)
-        for line in (*introduction, *shared.notes, *self.student.notes):
-            reporter.line(line)
-        shared.notes.clear()
-        if gently:
-            reporter.line(f"the student starts from trained weights: learning rate {self.settings.lr} (--lr)")
-        for line in _hints(device, self.settings):
-            reporter.line(line)
-        if self.folder is not None:
-            if resume and not (self.folder / CONFIG).exists():
-                reporter.line(f"there is nothing to go on with in {self.folder}: a new run begins")
-            start_run_folder(self.folder, config, size, facts)
+        stages = keeping_stages(
+            self.chosen, self.teacher, self.student, self.own_classes, self.train_images, own, epochs,
+            weight=self.settings.keep_weight, tau=self.settings.keep_tau,
+        )  # fmt: skip
+        everything = self.student.classes
+        self.images = self.images.relabelled(columns_of(everything, self.own_classes), everything)
+        return stages
+
+    def _first_words(self) -> Iterator[str]:
+        """What a person is told before the training begins."""
+        yield from introduction(self.images, self.teacher, self.overlap)
+        yield from self.shared.notes
+        self.shared.notes.clear()
+        yield from self.student.notes
+        if self._gently:
+            yield f"the student starts from trained weights: learning rate {self.settings.lr} (--lr)"
+        yield from hints(self.device, self.settings)
+        if self.folder is not None and self.resume and not (self.folder / CONFIG).exists():
+            yield f"there is nothing to go on with in {self.folder}: a new run begins"
+
+    # --------------------------------------------------------------------------------------------------
 
     def training(self) -> Training:
         """The training, to be run."""
@@ -228,42 +268,6 @@ def _refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
         usual = getattr(type(settings)(), name, None)
         if getattr(settings, name, usual) != usual:
             raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")
-
-
-def _hints(device: torch.device, settings: TrainSettings) -> list[str]:
-    """What would make it faster here, for a person to decide."""
-    hints = []
-    if settings.precision == "auto" and bfloat16_would_pay(device):
-        hints.append("this CPU has units for bfloat16: --precision bfloat16 takes about half the time")
-    cores, load = worker_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if device.type == "cpu" and torch.get_num_threads() > 1 and load >= cores:
-        hints.append(
-            f"this machine is busy (load {load:.1f} on {cores} cores), and threads that wait for each other "
-            f"are slow then: OMP_NUM_THREADS=1 may be many times faster"
-        )
-    return hints
-
-
-def _describe(model: str | Path | Network | None) -> str | None:
-    """A model in words, for ``config.json``."""
-    return model.spec if isinstance(model, Network) else None if model is None else str(model)
-
-
-def _introduction(images: Prepared, teacher: Network | None, overlap: Overlap | None) -> list[str]:
-    """What is about to happen, in a few lines."""
-    parts = {"training": images.train, "validation": images.val, "test": images.test}
-    counts = ", ".join(f"{len(part.labels)} {name}" for name, part in parts.items() if part is not None)
-    batch = f"{images.train.batch_size} to a batch"
-    lines = [
-        f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
-    ]
-    if images.train.unlabelled:
-        count = images.train.source.shape[0] - len(images.train.labels)
-        lines.append(f"beside them {count} images without labels, {images.train.unlabelled} to a batch")
-    lines += images.notes
-    if teacher is not None:
-        lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
-    return lines
 
 
 def _validator(

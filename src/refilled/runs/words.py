@@ -1,0 +1,48 @@
+"""What a run says before it trains."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from refilled.data.pixels import worker_count
+from refilled.labels import Overlap
+from refilled.models import Network
+from refilled.runs.prepare import Prepared
+from refilled.training import TrainSettings, bfloat16_would_pay
+
+
+def hints(device: torch.device, settings: TrainSettings) -> list[str]:
+    """What would make it faster here, for a person to decide."""
+    hints = []
+    if settings.precision == "auto" and bfloat16_would_pay(device):
+        hints.append("this CPU has units for bfloat16: --precision bfloat16 takes about half the time")
+    cores, load = worker_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if device.type == "cpu" and torch.get_num_threads() > 1 and load >= cores:
+        hints.append(
+            f"this machine is busy (load {load:.1f} on {cores} cores), and threads that wait for each other "
+            f"are slow then: OMP_NUM_THREADS=1 may be many times faster"
+        )
+    return hints
+
+
+def describe(model: str | Path | Network | None) -> str | None:
+    """A model in words, for ``config.json``."""
+    return model.spec if isinstance(model, Network) else None if model is None else str(model)
+
+
+def introduction(images: Prepared, teacher: Network | None, overlap: Overlap | None) -> list[str]:
+    """What is about to happen, in a few lines."""
+    parts = {"training": images.train, "validation": images.val, "test": images.test}
+    counts = ", ".join(f"{len(part.labels)} {name}" for name, part in parts.items() if part is not None)
+    batch = f"{images.train.batch_size} to a batch"
+    lines = [
+        f"{images.name}: {len(images.classes)} classes, {counts} images of {images.size} pixels, {batch}"
+    ]
+    if images.train.unlabelled:
+        count = images.train.source.shape[0] - len(images.train.labels)
+        lines.append(f"beside them {count} images without labels, {images.train.unlabelled} to a batch")
+    lines += images.notes
+    if teacher is not None:
+        lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
+    return lines
