@@ -7,11 +7,13 @@ Blocks that are given together are run together: those that share images and tea
 """
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from refilled import suite
+from refilled.errors import UserError
 
 _QUARTER = "quarter stage 1 + imitation 5"
 _WRN = {"student": ("wrn-16-2",)}
@@ -53,6 +55,8 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
             "recipe": (
                 "student alone", "two stages + head 4", f"{_QUARTER} + head 4",
                 f"{_QUARTER} + fading + head 4", f"{_QUARTER} + KD 2 by head + fading + head 4",
+                f"{_QUARTER} + fading", f"{_QUARTER} + fading + head share 0.9",
+                "quarter stage 1 + imitation 1 + fading + head share 0.8",
             ),
         },
     ),
@@ -110,4 +114,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as problem:
+        sys.exit(f"blocks: {problem}")

@@ -1,5 +1,7 @@
 """What the teacher's own head says over shared classes, against loops over the batch."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -91,6 +93,30 @@ def test_with_the_same_classes_it_is_plain_distillation():
     assert values(stage, batch)["head"] == pytest.approx(3 * values(plain, batch)["kd"], rel=1e-4)
 
 
+@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize("progress", [0.0, 0.5])
+def test_a_share_takes_the_place_of_cross_entropy(share, progress):
+    """(1 - a) cross-entropy + a KD, where a fades."""
+    teacher, student, batches = make_world(KNOWN)
+    batch = first_batch(batches)
+    batch.progress = torch.tensor(progress)
+    found, beside = (
+        values(make_stages("refilled", teacher, student, batches, fade=1.0, **own)[1], batch)
+        for own in ({"head_share": share}, {"head_same": 1.0})
+    )
+    left = share * (1 - progress)
+    assert found["cross_entropy"] == pytest.approx((1 - left) * beside["cross_entropy"], rel=1e-5)
+    assert found["head"] == pytest.approx(share * beside["head"], rel=1e-5)
+    assert found["imitation"] == pytest.approx(beside["imitation"], rel=1e-5)
+
+
+def test_a_share_and_a_weight_are_not_given_together():
+    with pytest.raises(UserError, match="two ways to weigh one term: give one"):
+        RefilledSettings(head_same=1.0, head_share=0.5)
+    with pytest.raises(UserError, match="head_share"):
+        RefilledSettings(head_share=1.5)
+
+
 def test_it_fades_with_the_other_terms():
     teacher, student, batches = make_world(KNOWN)
     batch = first_batch(batches)
@@ -115,14 +141,18 @@ def test_of_one_class_there_is_nothing_to_say():
 
 
 def test_with_new_classes_there_is_no_such_term_and_asking_for_it_is_refused():
+    @dataclass(frozen=True)
+    class Usual(RefilledSettings):
+        head_share: float = 0.5
+
     teacher, student, batches = make_world(STUDENT_CLASSES)
-    assert RefilledSettings().head_same > 0
-    assert shared_head(teacher, student, batches, RefilledSettings()) is None
-    assert shared_head(teacher, student, batches, RefilledSettings(head_same=0.0)) is None
-    with pytest.raises(UserError, match=r"head_same=2.5 is for .*, and 2 of them are new to it: leave it"):
-        shared_head(teacher, student, batches, RefilledSettings(head_same=2.5))
+    assert shared_head(teacher, student, batches, Usual()) is None
+    assert shared_head(teacher, student, batches, Usual(head_share=0.0)) is None
+    for own in ({"head_share": 0.8}, {"head_share": 0.0, "head_same": 2.5}):
+        with pytest.raises(UserError, match=r"=(0.8|2.5) is for .*, and 2 of them are new to it: leave it"):
+            shared_head(teacher, student, batches, Usual(**own))
     with pytest.raises(UserError, match=r"head_tau=2.0 is for .* not asked here: 2 of .* Leave it out"):
-        shared_head(teacher, student, batches, RefilledSettings(head_tau=2.0))
+        shared_head(teacher, student, batches, Usual(head_tau=2.0))
 
 
 def test_of_images_that_are_not_there_it_says_nothing():
@@ -151,7 +181,7 @@ def test_where_old_classes_are_kept_only_the_students_own_count():
     assert values(stage, batch)["head"] == pytest.approx(float(expected), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["head_same", "head_tau"])
+@pytest.mark.parametrize("name", ["head_same", "head_share", "head_tau"])
 def test_few_shot_tasks_have_no_shared_classes(name):
     with pytest.raises(UserError, match=f"new to the teacher: leave {name} out"):
         RefilledTasks(None, None, None, settings=FewSettings(**{name: 1.0}))

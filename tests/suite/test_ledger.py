@@ -94,16 +94,18 @@ def test_what_a_head_was_where_it_knew_some_classes_is_a_run_of_its_own(tmp_path
     """``head_shared`` became ``head_same`` only for teachers that know all of the student's classes."""
     path, every = tmp_path / "ledger.jsonl", replace(cell(), classes="1:4")
     for one in (cell(), every):
-        Ledger(path).append(one.with_settings(head_same=0.0), measured(), CPU)
+        Ledger(path).append(one, measured(), CPU)
     text = path.read_text()
     for weight in (0.0, 4.0):
         path.write_text(text.replace('"head_same": 0.0', f'"head_shared": {weight}'))
         assert Ledger(path).has(every.with_settings(head_same=weight))
         assert Ledger(path).has(cell()) == (weight == 0)
     # where the term does not exist, a default that is not 0 is the same training
-    assert cell(head_same=0.0).key == cell().key
-    assert every.with_settings(head_same=0.0).key != every.key
-    assert replace(every, classes="1:6").with_settings(head_same=0.0).key == replace(every, classes="1:6").key
+    for name in ("head_same", "head_share"):
+        assert cell(**{name: 0.5}).key == cell().key
+        assert every.with_settings(**{name: 0.5}).key != every.key
+        some = replace(every, classes="1:6")
+        assert some.with_settings(**{name: 0.5}).key == some.key
 
 
 def test_a_cell_has_the_rate_that_it_says(tmp_path):

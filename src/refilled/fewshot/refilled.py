@@ -166,6 +166,7 @@ _NOT_FOR_TASKS = {
     "imitation_unlabelled": _NO_OTHERS,
     "head_unlabelled": _NO_OTHERS,
     "head_same": _NEW,
+    "head_share": _NEW,
     "head_tau": _NEW,
 }
 """Settings that do nothing here, and why."""

@@ -27,10 +27,19 @@ class SharedHead:
         labelled: weight of images with labels, and mixtures of them.
         unlabelled: weight of images without labels, as a group of their own.
         tau: temperature of both networks.
+        instead: share of cross-entropy that it takes the place of.
     """
 
-    def __init__(self, teacher: Network, shared: Tensor, labelled: float, unlabelled: float, tau: float):
-        self.teacher, self.weights, self.tau = teacher, (labelled, unlabelled), tau
+    def __init__(
+        self,
+        teacher: Network,
+        shared: Tensor,
+        labelled: float,
+        unlabelled: float,
+        tau: float,
+        instead: float = 0.0,
+    ):
+        self.teacher, self.weights, self.tau, self.instead = teacher, (labelled, unlabelled), tau, instead
         self.here, self.there = shared.unbind(dim=1)
 
     def __call__(self, logits: Tensor, teacher_z: Tensor, seen: Seen) -> Tensor:
@@ -52,12 +61,13 @@ def shared_head(
     overlap = teacher.classes.overlap(student.classes)
     check_head(settings, overlap, bool(train.unlabelled))
     is_same = not overlap.only_there and len(overlap.pairs) > 1
-    labelled = settings.head_same if is_same else 0.0
+    instead = settings.head_share if is_same else 0.0
+    labelled = instead or (settings.head_same if is_same else 0.0)
     unlabelled = settings.head_unlabelled if train.unlabelled else 0.0
     if not labelled and not unlabelled:
         return None
     shared = torch.tensor(overlap.pairs, device=train.device)
-    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau)
+    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau, instead)
 
 
 def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -> None:
@@ -69,18 +79,20 @@ def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -
         unlabelled: whether there are images without labels.
     """
     usual, is_same = type(settings)(), not overlap.only_there
-    if not is_same and settings.head_same not in (0, usual.head_same):
-        raise UserError(
-            f"head_same={settings.head_same} is for a teacher that knows all classes of the student, and "
-            f"{len(overlap.only_there)} of them are new to it: leave it out"
-        )
+    for name in ("head_same", "head_share"):
+        given = getattr(settings, name)
+        if not is_same and given not in (0, getattr(usual, name)):
+            raise UserError(
+                f"{name}={given} is for a teacher that knows all classes of the student, and "
+                f"{len(overlap.only_there)} of them are new to it: leave it out"
+            )
     if unlabelled and settings.head_unlabelled and len(overlap.pairs) < 2:
         raise UserError(
             f"head_unlabelled is about telling apart classes that teacher and student share, and there are "
             f"{len(overlap.pairs)}: leave it out"
         )
     is_mute = not is_same and not (unlabelled and settings.head_unlabelled)
-    if is_mute and settings.head_same and settings.head_tau != usual.head_tau:
+    if is_mute and (settings.head_same or settings.head_share) and settings.head_tau != usual.head_tau:
         raise UserError(
             f"head_tau={settings.head_tau} is for what the teacher's head says, which is not asked here: "
             f"{len(overlap.only_there)} of the student's classes are new to it. Leave it out"

@@ -12,7 +12,9 @@ from refilled.training import FRESH_LR
 
 PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
-BEFORE: dict[str, Any] = {"mixtures": False, "head_same": 0.0, "head_unlabelled": 0.0, "fade": 0.0}
+BEFORE: dict[str, Any] = {
+    "mixtures": False, "head_same": 0.0, "head_share": 0.0, "head_unlabelled": 0.0, "fade": 0.0,
+}  # fmt: skip
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
 
 
@@ -184,14 +186,14 @@ def _as_named_now(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of a description by their names of today, and without what does nothing for its classes.
 
     ``head_shared`` was, where the teacher knows all of the student's classes, what ``head_same`` is now, and
-    another term where it does not: there ``head_same`` is none, whatever it says.
+    another term where it does not: there ``head_same`` and ``head_share`` are none, whatever they say.
     """
     groups = {group: dict(values) for group, values in described["settings"].items()}
     own = groups.get("method", {})
     if "head_shared" in own and (own["head_shared"] == 0 or _knows_all(described)):
         own["head_same"] = own.pop("head_shared")
-    if "head_same" in own and not _knows_all(described):
-        own["head_same"] = 0.0
+    if not _knows_all(described):
+        own |= {name: 0.0 for name in ("head_same", "head_share") if name in own}
     return groups
 
 
