@@ -5,6 +5,7 @@ from refilled.evaluation.joint import Joint, joint_accuracy
 from refilled.evaluation.neighbours import nearest_class_mean, nearest_neighbour
 from refilled.evaluation.predict import Outputs, predict
 from refilled.evaluation.probe import Probe, fit_probe, logistic_regression
+from refilled.evaluation.silent import silent_dimensions
 from refilled.evaluation.statistics import Spread, counting_error, half_interval, paired_error, spread
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "paired_error",
     "per_class",
     "predict",
+    "silent_dimensions",
     "spread",
     "top_k",
 ]

@@ -45,6 +45,8 @@ class Result:
     """Accuracy of the nearest class mean in the teacher's embedding, on the student's classes."""
     out: str | None
     """The run folder."""
+    silent: int = 0
+    """Dimensions of the student's embedding that are the same for all test images."""
     student: Network | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,5 +109,6 @@ def measure(
         overlap=overlap.ratio if overlap is not None else None,
         teacher_ncm=teacher_ncm,
         out=str(folder) if folder is not None else None,
+        silent=evaluation.silent_dimensions(test.embeddings),
         student=student,
     )

@@ -41,7 +41,7 @@ from refilled.runs.prepare import (
 from refilled.runs.result import Result, embedding_accuracy, measure, read_result
 from refilled.runs.settings import DataSettings, sort_settings, what_settings
 from refilled.runs.shared import Shared
-from refilled.runs.words import describe, hints, introduction
+from refilled.runs.words import describe, hints, introduction, last_words
 from refilled.training import (
     TRAINED_LR,
     Reporter,
@@ -244,6 +244,8 @@ class Run:
         if self.folder is not None:
             save_network(self.student, self.folder)
             write_json(self.folder / RESULT, result.to_json())
+        for line in last_words(result, self.student.dim, self.settings):
+            self.reporter.line(line)
         return result
 
     def _bring_to_one_level(self) -> None:

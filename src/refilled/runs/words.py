@@ -1,4 +1,4 @@
-"""What a run says before it trains."""
+"""What a run says before it trains, and what seems wrong after it."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ from refilled.data.pixels import worker_count
 from refilled.labels import Overlap
 from refilled.models import Network
 from refilled.runs.prepare import Prepared
+from refilled.runs.result import Result
 from refilled.training import TrainSettings, bfloat16_would_pay
 
 
@@ -46,3 +47,20 @@ def introduction(images: Prepared, teacher: Network | None, overlap: Overlap | N
     if teacher is not None:
         lines.append(f"teacher {teacher.spec} knows {len(teacher.classes)} classes: {overlap}")
     return lines
+
+
+def last_words(result: Result, dim: int, settings: TrainSettings) -> list[str]:
+    """What a person should know of a student that is not well.
+
+    Args:
+        result: of the run.
+        dim: of the student's embedding.
+        settings: of its training.
+    """
+    if 2 * result.silent <= dim or result.test_images < 2:
+        return []
+    return [
+        f"{result.silent} of the {dim} dimensions of the student's embedding are the same for all test "
+        f"images: the steps were too large for it. Try --lr {settings.first_lr / 3:.2g} instead of "
+        f"{settings.first_lr:g}, or --set embedding_share=0 if the method has it"
+    ]

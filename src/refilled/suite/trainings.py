@@ -111,6 +111,7 @@ def measured_of(result: Result) -> dict[str, Any]:
         "val_accuracy": result.val_accuracy,
         "ncm": result.ncm,
         "one_nn": result.one_nn,
+        "silent": result.silent,
         "teacher_ncm": result.teacher_ncm,
         "overlap": result.overlap,
         "epochs": result.epochs,

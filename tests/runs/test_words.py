@@ -1,0 +1,57 @@
+"""What is said of a student that is not well."""
+
+import torch
+
+import refilled
+from refilled.runs import words
+from refilled.runs.run import Run
+from refilled.runs.shared import Shared
+from refilled.training import Reporter, TrainSettings
+
+
+class Told(Reporter):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def line(self, text):
+        self.lines.append(text)
+
+
+def finished(spoil):
+    told = Told()
+    run = Run(
+        None, "convnet-1", "digits", "student", None,
+        resume=False, reporter=told, shared=Shared(), epochs=1, shots=4, device="cpu",
+    )  # fmt: skip
+    spoil(run.student)
+    return run.finish(1.0), run.student.dim, told.lines
+
+
+def test_an_embedding_that_says_nothing_is_named_with_what_to_try():
+    def spoil(student):
+        with torch.no_grad():
+            student.blocks[0][1].bias[:40] = -100.0  # below zero for every image, so the ReLU gives none
+
+    result, dim, lines = finished(spoil)
+    assert (result.silent, dim) == (40, 64)
+    assert lines[-1].startswith("40 of the 64 dimensions of the student's embedding are the same for all")
+    assert "Try --lr 0.033 instead of 0.1" in lines[-1]
+
+
+def test_of_a_healthy_one_nothing_is_said():
+    result, dim, lines = finished(lambda student: None)
+    assert result.silent == 0
+    assert not any("dimensions" in line for line in lines)
+    assert words.last_words(result, dim, TrainSettings()) == []
+
+
+def test_a_result_that_is_older_has_none(tmp_path):
+    result = refilled.distill(
+        None, "convnet-1", "digits", "student", out=tmp_path / "run", epochs=1, shots=4, progress=False
+    )
+    file = tmp_path / "run" / "result.json"
+    file.write_text(file.read_text().replace('"silent": 0', '"seed": 0'))
+    assert refilled.runs.result.read_result(tmp_path / "run", torch.device("cpu")).silent == 0
+    assert result.silent == 0
