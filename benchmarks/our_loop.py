@@ -10,7 +10,7 @@ from torch import Tensor
 from refilled.data import Batches
 from refilled.methods import Stage, get_method
 from refilled.models import Network
-from refilled.training import PlainStep, Reporter, Teachers, Training, TrainSettings
+from refilled.training import PlainStep, Reporter, Teachers, Training, TrainSettings, engine
 from refilled.training.captured import CapturedEpochs
 from refilled.training.engine import make_epochs
 from refilled.training.epochs import Epochs, Schedule
@@ -67,6 +67,7 @@ class OurLoop:
         start = _now(self.batches.device)
         settings, dtype = self.settings, self.settings.autocast_dtype(self.batches.device)
         step = PlainStep(self.stage, settings.momentum, settings.weight_decay, dtype)
+        engine.AROUND_PAYS_FROM = 0  # as in a long run
         self.epochs = make_epochs(
             step, self.student, self.batches, settings, self.teachers, self.asking, self.reporter
         )

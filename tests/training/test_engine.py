@@ -6,7 +6,7 @@ from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.data import Batch, Batches
 from refilled.methods import Stage, get_method
-from refilled.training import Reporter, TrainSettings, compiled, take_turns, train, training
+from refilled.training import Reporter, TrainSettings, compiled, engine, take_turns, train, training
 from refilled.training.epochs import Snapshot, start_momenta
 from refilled.training.step import PlainStep
 
@@ -106,8 +106,10 @@ def test_momenta_of_zero_are_none_at_all():
     assert same_weights(*networks)
 
 
-def compiled_run(monkeypatch, backend):
+def compiled_run(monkeypatch, backend, around=True):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    images = 3 * tiny_batches().asked
+    monkeypatch.setattr(engine, "AROUND_PAYS_FROM", images if around else images + 1)
     torch.compiler.reset()
     compiled._compiled.cache_clear()
     told, network = Told(), tiny_network()
@@ -133,6 +135,22 @@ def test_a_compiled_loss_is_used_and_the_step_it_is_tried_with_leaves_no_trace(m
     assert [line for line in lines if "compil" in line] == [
         "stage classifier: compiling (up to a minute the first time)"
     ]
+    plain = tiny_network()
+    train([cross_entropy(plain)], plain, tiny_batches(), TrainSettings(epochs=3))
+    assert same_weights(network, plain)
+
+
+def test_in_a_short_run_only_the_network_is_compiled(monkeypatch):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled_run(monkeypatch, backend)
+    both, graphs[:] = len(graphs), []
+    network, _ = compiled_run(monkeypatch, backend, around=False)
+    assert 1 <= len(graphs) < both
     plain = tiny_network()
     train([cross_entropy(plain)], plain, tiny_batches(), TrainSettings(epochs=3))
     assert same_weights(network, plain)

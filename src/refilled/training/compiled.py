@@ -27,9 +27,10 @@ class CompiledLoss:
     Args:
         loss: of a stage.
         student: whose layers the loss runs through; outside of a call it is as it was.
+        around: compile what is around the network, too, for this loss alone.
     """
 
-    def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network):
+    def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network, around: bool = True):
         import torch._dynamo.config as limits
         import torch._functorch.config as memory
 
@@ -37,7 +38,7 @@ class CompiledLoss:
         # What the forward pass saves may be a view of something else it saves: the backward pass would write
         # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
         memory.donated_buffer = False
-        self.student, self._around = student, torch.compile(loss)
+        self.student, self._around = student, torch.compile(loss) if around else loss
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Named losses of a batch."""
