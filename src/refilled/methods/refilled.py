@@ -83,9 +83,8 @@ def classifier_stage(
         teacher_z = seen.teacher_embeddings(teacher, batch) if of_all else embed(teacher, batch)
         student_z, logits = student(seen.images)
         left = 1.0 if batch.progress is None else 1 - fade * batch.progress
-        terms = {"cross_entropy": seen.cross_entropy(logits)}
-        if head is not None and head.instead:
-            terms["cross_entropy"] *= 1 - left * head.instead
+        labels = 1.0 if head is None else 1 - left * head.instead
+        terms = {"cross_entropy": labels * seen.cross_entropy(logits)}
         if term is not None:
             terms["local_kd"] = left * term(logits[:count], teacher_z[:count], batch.labels)
         if imitate is not None:

@@ -160,7 +160,7 @@ TABLE = Table(
         "Not all are that far apart: without fading, *head 4* is a little better still where all classes "
         "are the same, and KD 2 is where none are. *Head 4* is not part of the default: of 8 digits it makes "
         "small students lose all they have learnt (convnet-1, 60 epochs: 33 instead of 93 %, resnet-8 in 20: "
-        "88 instead of 99), because the pull of softened logits grows as classes are fewer. As a *share* of "
+        "88 instead of 99; why was not measured). As a *share* of "
         "cross-entropy it does not (91 and 96 % with 0.8, two seeds); that is still to be measured here. "
         "The default before, *quarter stage 1 + imitation 5* (`refilled-steady` in other tables), was chosen "
         "in 100 epochs with teachers that had seen the held-out images (+1.4, +3.0 and +2.6 points at "
