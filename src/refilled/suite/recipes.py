@@ -159,7 +159,7 @@ TABLE = Table(
         "where the teacher knows all classes), and at each more than two pooled standard deviations. "
         "Not all are that far apart: without fading, *head 4* is a little better still where all classes "
         "are the same, and KD 2 is where none are. *Head 4* is not part of the default: of 8 digits it makes "
-        "small students lose all they have learnt (convnet-1, 60 epochs: 33 instead of 93 %, resnet-8 in 20: "
+        "small students lose much of what they know (convnet-1, 60 epochs: 33 instead of 93 %, resnet-8 in 20: "
         "88 instead of 99; why was not measured). As a *share* of "
         "cross-entropy it does not (91 and 96 % with 0.8, two seeds); that is still to be measured here. "
         "The default before, *quarter stage 1 + imitation 5* (`refilled-steady` in other tables), was chosen "
