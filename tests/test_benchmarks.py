@@ -50,6 +50,28 @@ def test_every_way_has_a_rate():
     assert len(re.findall(r"^\| wrn-10-1 \| .* \| [\d.]+% \(\w+\) \|$", printed, re.MULTILINE)) == len(names)
 
 
+def test_every_block_is_a_part_of_a_table():
+    import blocks
+
+    for name in blocks.BLOCKS:
+        cells = blocks.cells_of(name, seeds=2)
+        assert cells, name
+        assert {cell.seed for cell in cells} == {0, 1}
+        assert len({cell.key for cell in cells}) == len(cells)
+
+
+def test_blocks_are_counted_and_a_wrong_name_is_refused(tmp_path, monkeypatch, capsys):
+    import blocks
+
+    monkeypatch.setattr(sys, "argv", ["blocks.py", "--ledger", str(tmp_path / "none.jsonl")])
+    blocks.main()
+    assert "A: 0 of 63 cells of cifar100-gkd are there" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["blocks.py", "Z"])
+    with pytest.raises(SystemExit):
+        blocks.main()
+    assert "there is no block 'Z'; there are A, B-alone" in capsys.readouterr().err
+
+
 def test_brute_force_is_comparison_matching():
     from brute_force import brute_force
 

@@ -3,20 +3,12 @@
 import torch
 
 import refilled
+from refilled.methods.refilled_settings import RefilledSettings
 from refilled.runs import words
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
-from refilled.training import Reporter, TrainSettings
-
-
-class Told(Reporter):
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
+from refilled.training import TrainSettings
+from told import Told
 
 
 def finished(spoil):
@@ -37,14 +29,16 @@ def test_an_embedding_that_says_nothing_is_named_with_what_to_try():
     result, dim, lines = finished(spoil)
     assert (result.silent, dim) == (40, 64)
     assert lines[-1].startswith("40 of the 64 dimensions of the student's embedding are the same for all")
-    assert "Try --lr 0.033 instead of 0.1" in lines[-1]
+    assert lines[-1].endswith("try --lr 0.033 instead of 0.1")
+    (line,) = words.last_words(result, dim, TrainSettings(lr=0.3), RefilledSettings())
+    assert line.endswith("try --lr 0.1 instead of 0.3, or --set embedding_share=0")
 
 
 def test_of_a_healthy_one_nothing_is_said():
     result, dim, lines = finished(lambda student: None)
     assert result.silent == 0
     assert not any("dimensions" in line for line in lines)
-    assert words.last_words(result, dim, TrainSettings()) == []
+    assert words.last_words(result, dim, TrainSettings(), None) == []
 
 
 def test_a_result_that_is_older_has_none(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -154,6 +155,17 @@ def test_a_teacher_that_is_a_cell_too_is_trained_once(tmp_path):
     assert len(runner.ledger.records) == 2
     assert sum(line.startswith("teacher: ") for line in said) == 2
     assert sum(line.startswith("[") for line in said) == 2
+
+
+def test_a_teacher_that_is_lost_and_trained_again_has_a_record_of_its_own(tmp_path):
+    _, taught, _ = two_teachers((2, 2))
+    make_bench(tmp_path, []).run([taught])
+    shutil.rmtree(tmp_path / "teachers")
+    runner = make_bench(tmp_path, [])
+    runner.run([taught, taught.with_seed(1)])
+    keys = [record["key"] for record in runner.ledger.records]
+    assert keys.count(taught.teacher.as_cell().key) == 2
+    assert keys.count(taught.key) == 1
 
 
 def test_a_teacher_with_a_teacher_waits_for_it(tmp_path):

@@ -11,16 +11,9 @@ from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
 from refilled.training.engine import make_epochs
 from refilled.training.step import PlainStep
+from told import Told
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-class Told(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
 
 
 @pytest.fixture(autouse=True)

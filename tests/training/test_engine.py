@@ -9,16 +9,7 @@ from refilled.methods import Stage, get_method
 from refilled.training import Reporter, TrainSettings, compiled, engine, take_turns, train, training
 from refilled.training.epochs import Snapshot, start_momenta
 from refilled.training.step import PlainStep
-
-
-class Told(Reporter):
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.lines = []
-
-    def line(self, text):
-        self.lines.append(text)
+from told import Told
 
 
 def distilled(method: str, augment: str = "crop-flip", **settings):

@@ -244,7 +244,7 @@ class Run:
         if self.folder is not None:
             save_network(self.student, self.folder)
             write_json(self.folder / RESULT, result.to_json())
-        for line in last_words(result, self.student.dim, self.settings):
+        for line in last_words(result, self.student.dim, self.settings, self.own_settings):
             self.reporter.line(line)
         return result
 

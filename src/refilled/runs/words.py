@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from refilled.data.pixels import worker_count
 from refilled.labels import Overlap
+from refilled.methods.refilled_settings import RefilledSettings
 from refilled.models import Network
 from refilled.runs.prepare import Prepared
 from refilled.runs.result import Result
@@ -49,18 +51,20 @@ def introduction(images: Prepared, teacher: Network | None, overlap: Overlap | N
     return lines
 
 
-def last_words(result: Result, dim: int, settings: TrainSettings) -> list[str]:
+def last_words(result: Result, dim: int, settings: TrainSettings, own: Any) -> list[str]:
     """What a person should know of a student that is not well.
 
     Args:
         result: of the run.
         dim: of the student's embedding.
         settings: of its training.
+        own: settings of the method.
     """
     if 2 * result.silent <= dim or result.test_images < 2:
         return []
+    without = ", or --set embedding_share=0" if isinstance(own, RefilledSettings) else ""
     return [
         f"{result.silent} of the {dim} dimensions of the student's embedding are the same for all test "
-        f"images: the steps were too large for it. Try --lr {settings.first_lr / 3:.2g} instead of "
-        f"{settings.first_lr:g}, or --set embedding_share=0 if the method has it"
+        f"images, most likely because its steps were too large: try --lr {settings.first_lr / 3:.2g} instead "
+        f"of {settings.first_lr:g}{without}"
     ]

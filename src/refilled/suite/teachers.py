@@ -77,13 +77,10 @@ class TeacherRuns:
             resume=folder.exists(), reporter=Reporter(), shared=Shared(), device=str(self.desk.device),
             **(cell.arguments() | self.desk.settings),
         )  # fmt: skip
-        result, is_new = run.finished, run.finished is None or not self.ledger.has(cell)
-        if result is None:
-            result = run.finish((yield from self.desk.shares.own_part(run.training())))
+        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training())))
         write_json(folder / DESCRIPTION, cell.to_json())
-        if (
-            is_new
-        ):  # one that was trained before, elsewhere, is another network: its number counts from now on
+        # One that was trained before, elsewhere, was another network: from now on this one's number counts.
+        if run.finished is None or not self.ledger.has(cell):
             self.ledger.append(cell, measured_of(result), self.desk.device)
         self.say(f"teacher: {100 * result.accuracy:.2f} %, {result.seconds:.0f} s")
 
