@@ -134,9 +134,9 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     of the student's classes. Where it does not, there is no such term, and a weight that is asked for is
     refused. 4 was best with 50 classes and wide ResNets, but too much for 8 classes and small networks. Not
     in the paper: 0."""
-    head_share: float = 0.0
+    head_share: float = 0.9
     """The same as a share of cross-entropy that it takes the place of, as in plain distillation (0.9 there),
-    so that both together never weigh more than 1. Instead of head_same."""
+    so that both together never weigh more than 1. Instead of head_same. Not in the paper: 0."""
     head_unlabelled: float = 0.0
     """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
     over the classes that it shares with the student, as far as it takes an image to be of one. Not in the

@@ -16,10 +16,10 @@ epochs as the student alone has."""
 TWO_STAGES = "refilled-two-stages"
 """The paper's method; ``refilled`` is what measured best."""
 STEADY = "refilled-steady"
-"""What ``refilled`` was before: the teacher does not fade."""
+"""What ``refilled`` was before: the teacher does not fade, and its head is not heard."""
 _MEANT: dict[str, tuple[str, dict[str, Any]]] = {
     HALF: ("student", {}),
-    STEADY: ("refilled", {"fade": 0.0}),
+    STEADY: ("refilled", {"fade": 0.0, "head_share": 0.0}),
 }
 """Method and settings of rows that are no method's name."""
 STANDARD_KD = {"strength": 1.0, "tau_teacher": 4.0}
