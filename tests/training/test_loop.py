@@ -6,7 +6,7 @@ from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.data import Batch
 from refilled.methods import Stage
-from refilled.training import LossIsNotFinite, MetricsLog, Reporter, TrainSettings, loop, take_turns, train
+from refilled.training import LossIsNotFinite, MetricsLog, Reporter, TrainSettings, train
 
 SETTINGS = TrainSettings(epochs=6, batch_size=8, checkpoint_seconds=0)
 
@@ -181,29 +181,3 @@ def test_validation_happens_when_asked_and_at_the_end():
     settings = TrainSettings(epochs=5, batch_size=8, validate_every=2)
     train([cross_entropy(network, 5)], network, tiny_batches(), settings, validate=validate)
     assert len(judged) == 3  # after epochs 2, 4 and 5
-
-
-def test_on_a_cpu_there_is_nothing_to_wait_for():
-    look = loop._brought(torch.arange(3))
-    with pytest.raises(StopIteration) as end:
-        next(look)
-    assert end.value.value.tolist() == [0, 1, 2]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_who_waits_for_a_device_lets_others_go_on():
-    order = []
-
-    def waiting():
-        torch.cuda._sleep(10**8)  # clock cycles: tens of milliseconds
-        values = yield from loop._brought(torch.arange(3, device="cuda"))
-        order.append("arrived")
-        return values.tolist()
-
-    def other():
-        for _ in range(10):
-            order.append("step")
-            yield
-
-    assert take_turns([waiting(), other()], at_once=2)[0] == [0, 1, 2]
-    assert order == ["step"] * 10 + ["arrived"]

@@ -20,6 +20,7 @@ from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
 from refilled.training.turns import take_turns
+from refilled.training.waiting import StepsAhead, brought
 
 _LOOK_EVERY = 50
 """Steps between two looks at the losses on a GPU, where an epoch has more than twice as many; a shorter one
@@ -163,11 +164,14 @@ def _one_epoch(
     unseen: list[Tensor] = []
     looked_at: list[Tensor] = []
     look_every = 1 if batches.device.type != "cuda" else _LOOK_EVERY if steps > 2 * _LOOK_EVERY else steps
+    ahead = StepsAhead.on(batches.device)
     for number, losses in enumerate(epochs.run(plan, schedule)):
         unseen.append(losses)
+        ahead.given()
         yield
+        yield from ahead.room()
         if (number + 1) % look_every == 0 or number + 1 == steps:
-            recent = yield from _brought(torch.stack(unseen))
+            recent = yield from brought(torch.stack(unseen))
             _check_finite(recent, epochs.step, epoch, number)
             reporter.step(number + 1, float(recent[-1].sum()), rates[number])
             looked_at.append(recent)
@@ -179,19 +183,6 @@ def _one_epoch(
         "images_per_second": round(batches.asked / seconds, 1),
         **{f"loss/{name}": value for name, value in zip(epochs.step.terms, means)},
     }
-
-
-def _brought(values: Tensor) -> Generator[None, None, Tensor]:
-    """The same values on the host. Until a GPU has computed them, trainings that take turns go on."""
-    if values.device.type != "cuda":
-        return values.cpu()
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    arrived = torch.cuda.current_stream(values.device).record_event()
-    while not arrived.query():
-        time.sleep(0)  # threads of this process that decode images need a chance, too
-        yield
-    return here
 
 
 def _check_weights(stage: Stage, epoch: int) -> None:
