@@ -117,6 +117,21 @@ def test_a_share_and_a_weight_are_not_given_together():
         RefilledSettings(head_share=1.5)
 
 
+def test_a_weight_that_is_given_stands_instead_of_the_usual_share():
+    assert (RefilledSettings().head_same, RefilledSettings().head_share) == (0, 0.9)
+    assert RefilledSettings(head_same=4.0).head_share == 0
+    assert RefilledSettings(head_share=0.0).head_share == 0
+    for name in ("refilled-two-stages", "refilled-few", "refilled-paper"):
+        assert get_method(name).settings().head_share == 0  # stays what it was
+
+
+def test_by_default_the_head_speaks_where_it_knows_all_classes():
+    for classes, heard in ((KNOWN, True), (STUDENT_CLASSES, False)):
+        teacher, student, batches = make_world(classes)
+        found = values(make_stages("refilled", teacher, student, batches)[1], first_batch(batches))
+        assert ("head" in found) == heard
+
+
 def test_it_fades_with_the_other_terms():
     teacher, student, batches = make_world(KNOWN)
     batch = first_batch(batches)

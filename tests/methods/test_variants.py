@@ -85,7 +85,7 @@ def test_default_settings():
         "imitation_new": None,
         "imitation_unlabelled": 30.0,
         "head_same": 0.0,
-        "head_share": 0.0,
+        "head_share": 0.9,
         "head_unlabelled": 0.0,
         "head_tau": 4.0,
         "mixtures": False,

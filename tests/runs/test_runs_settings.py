@@ -159,7 +159,7 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
             "embedding_share is 0: raise embedding_share, or leave margin out",
         ),
         (
-            {"head_tau": 2.0},
+            {"head_tau": 2.0, "head_share": 0.0},
             "head_same and head_share and head_unlabelled are 0: raise head_same or head_share or "
             "head_unlabelled, or leave head_tau",
         ),

@@ -12,6 +12,8 @@ from refilled.objectives.comparison import SMALLEST_TAU
 Posterior = Literal["dot", "scaled", "cosine", "literal"]
 Weight = Literal["head", "pl", "gap", "none"]
 
+_HEAD_SHARE = 0.9
+"""Of cross-entropy, that the teacher's head takes the place of where it knows all classes."""
 _SWITCHES = {
     ("strength",): ("tau_teacher", "tau_student", "posterior", "weight"),
     ("embedding_share",): (
@@ -115,7 +117,8 @@ class JointSettings(ComparisonSettings, ClassifierSettings):
 @dataclass(frozen=True)
 class RefilledSettings(ComparisonSettings, ClassifierSettings):
     """Both stages; the defaults are those that measured best on validation images (results/recipes.md): a
-    short first stage, imitation in both, which fades away in the second, and no local distillation."""
+    short first stage, imitation in both, which fades away in the second, what the teacher's own head says
+    where it knows all classes, and no local distillation."""
 
     strength: float = 0.0
     """Lambda, the weight of the teacher's term in the second stage. The paper has 2. 0: there is none, and
@@ -134,9 +137,10 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     of the student's classes. Where it does not, there is no such term, and a weight that is asked for is
     refused. 4 was best with 50 classes and wide ResNets, but too much for 8 classes and small networks. Not
     in the paper: 0."""
-    head_share: float = 0.9
-    """The same as a share of cross-entropy that it takes the place of, as in plain distillation (0.9 there),
-    so that both together never weigh more than 1. Instead of head_same. Not in the paper: 0."""
+    head_share: float | None = None
+    """The same as a share of cross-entropy that it takes the place of, as in plain distillation, so that both
+    together never weigh more than 1. None: 0.9, or 0 where there is a head_same, as they are two ways to weigh
+    one term. Not in the paper: 0."""
     head_unlabelled: float = 0.0
     """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
     over the classes that it shares with the student, as far as it takes an image to be of one. Not in the
@@ -159,6 +163,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("imitation_new", self.imitation_new, least=0)
         check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
         check_number("head_same", self.head_same, least=0)
+        if self.head_share is None:
+            object.__setattr__(self, "head_share", 0.0 if self.head_same else _HEAD_SHARE)
         check_number("head_share", self.head_share, least=0, most=1)
         if self.head_same and self.head_share:
             raise UserError("head_same and head_share are two ways to weigh one term: give one of them")
@@ -188,7 +194,7 @@ class TwoStageSettings(RefilledSettings):
     imitation_new: float | None = None
     imitation_unlabelled: float = 30.0
     head_same: float = 0.0
-    head_share: float = 0.0
+    head_share: float | None = 0.0
     head_unlabelled: float = 0.0
     head_tau: float = 4.0
     mixtures: bool = False

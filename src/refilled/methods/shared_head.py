@@ -61,7 +61,7 @@ def shared_head(
     overlap = teacher.classes.overlap(student.classes)
     check_head(settings, overlap, bool(train.unlabelled))
     is_same = not overlap.only_there and len(overlap.pairs) > 1
-    instead = settings.head_share if is_same else 0.0
+    instead = (settings.head_share or 0.0) if is_same else 0.0
     labelled = instead or (settings.head_same if is_same else 0.0)
     unlabelled = settings.head_unlabelled if train.unlabelled else 0.0
     if not labelled and not unlabelled:
