@@ -23,11 +23,11 @@ def importable(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def run_tiny() -> str:
-    """What the smallest run of the training benchmark prints."""
+def run(script: str, *arguments: str) -> str:
+    """What a benchmark prints on a CPU."""
     source = str(Path(refilled.__file__).resolve().parents[1])
     found = subprocess.run(
-        [sys.executable, str(FOLDER / "training.py"), "--tiny", "--device", "cpu"],
+        [sys.executable, str(FOLDER / script), *arguments, "--device", "cpu"],
         env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -38,7 +38,7 @@ def run_tiny() -> str:
 
 
 def test_every_way_has_a_rate():
-    printed = run_tiny()
+    printed = run("training.py", "--tiny")
     assert "LEFT OUT" not in printed
     assert "asked about 4 views" in printed
     names = [f"wrn-10-1, {stage}, {way}" for stage in ("alone", "stage 1", "stage 2") for way in WAYS]
@@ -48,6 +48,15 @@ def test_every_way_has_a_rate():
         assert int(rate.replace(",", "")) > 0, name
     assert len(re.findall(r"^2 seeds together, .* [\d.]+x that of one$", printed, re.MULTILINE)) == 3
     assert len(re.findall(r"^\| wrn-10-1 \| .* \| [\d.]+% \(\w+\) \|$", printed, re.MULTILINE)) == len(names)
+
+
+def test_every_pace_is_measured():
+    printed = run("pace.py", "--trainings", "convnet-1:2", "convnet-1:4", "--seconds", "0.1", "--rounds", "1")
+    rates = re.findall(
+        r"^round 1, (.*): convnet-1:2 ([\d,]+), convnet-1:4 ([\d,]+); [\d.]+$", printed, re.MULTILINE
+    )
+    assert [way for way, *_ in rates] == ["in step", "at its own pace", "first before others"]
+    assert all(int(rate.replace(",", "")) > 0 for _, *both in rates for rate in both)
 
 
 def test_every_block_is_a_part_of_a_table():

@@ -139,8 +139,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     in the paper: 0."""
     head_share: float | None = None
     """The same as a share of cross-entropy that it takes the place of, as in plain distillation, so that both
-    together never weigh more than 1. None: 0.9, or 0 where there is a head_same, as they are two ways to weigh
-    one term. Not in the paper: 0."""
+    together never weigh more than 1. None: 0.9, or 0 beside a head_same: they are two ways to weigh one term.
+    Not in the paper: 0."""
     head_unlabelled: float = 0.0
     """Weight of what the teacher's own head says of images without labels (--unlabelled) in the second stage,
     over the classes that it shares with the student, as far as it takes an image to be of one. Not in the

@@ -132,6 +132,7 @@ def warm_up(step: Callable[[], object], watched: bool = False) -> bool:
         watched: the last time, refuse with a RuntimeError whatever waits for the device. No graph can hold
             that, and a capture that breaks off leaves more behind than an error.
     """
+    torch.cuda.synchronize()  # libraries choose kernels by their time, which others' work would disturb
     before = torch.cuda.get_rng_state()
     side = stream_to_capture_on()
     side.wait_stream(torch.cuda.current_stream())

@@ -1,0 +1,125 @@
+"""Trainings of different size beside each other in one process: how fast is each?
+
+    python benchmarks/pace.py                                     # a large network and four small ones
+    python benchmarks/pace.py --trainings wrn-40-2:64 wrn-16-2:16 wrn-16-2:16 --seconds 10
+
+Each is a network and the images of a step. *In step*: each gives the GPU as many steps as it takes in, which
+holds up the process, and so all of them. *At its own pace*: none gives it more than two
+(refilled.training.waiting). *First before others*: at its own pace, and the first one's kernels go before.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+
+from our_loop import make_stage
+from refilled.data import Batches
+from refilled.labels import LabelSpace
+from refilled.models import load
+from refilled.runs.prepare import place
+from refilled.training import (
+    Reporter,
+    TrainSettings,
+    make_deterministic,
+    pick_device,
+    take_turns,
+    training,
+    turns,
+    waiting,
+)
+from timing import say
+from world import CLASSES, LR, SIDE, make_images
+
+STEPS = 60  # of an epoch: few enough for several epochs in some seconds
+WAYS = {"in step": (10**9, 0), "at its own pace": (2, 0), "first before others": (2, -1)}
+"""How far ahead a training may be, and the priority of the first place."""
+
+
+class Speeds(Reporter):
+    """Remembers the images per second of each epoch."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def epoch(self, record: dict[str, float]) -> None:
+        """Keep the speed."""
+        self.found.append(record["images_per_second"])
+
+
+class Pace:
+    """Trainings that are made anew for each way.
+
+    Args:
+        trainings: network and batch size of each.
+        device: where.
+        compile: the networks.
+    """
+
+    def __init__(self, trainings: list[tuple[str, int]], device: torch.device, compile: bool):
+        self.trainings, self.device, self.compile = trainings, device, compile
+        self.classes = LabelSpace(str(label) for label in range(CLASSES))
+        largest = max(size for _, size in trainings)
+        images, labels = make_images(STEPS * largest)
+        self.images, self.labels = images.to(device), labels.to(device)
+
+    def measure(self, which: list[int], way: str, seconds: float) -> list[float]:
+        """Images per second of those trainings beside each other: the median epoch, the first left out."""
+        waiting._AHEAD, priority = WAYS[way]
+        turns._stream = cache(lambda number: torch.cuda.Stream(priority=0 if number else priority))
+        speeds = [Speeds() for _ in which]
+        jobs = [self._until(seconds, *self.trainings[one], seen) for one, seen in zip(which, speeds)]
+        take_turns(jobs, max(2, len(jobs)))
+        return [statistics.median(seen.found[1:] or [float("nan")]) for seen in speeds]
+
+    def _until(self, seconds: float, network: str, size: int, seen: Speeds) -> Iterator[None]:
+        settings = TrainSettings(batch_size=size, lr=LR, compile=self.compile)
+        count = STEPS * size
+        batches = Batches(self.images[:count], self.labels[:count], size, "crop-flip")
+        student = place(load(network, self.classes, image_size=SIDE), self.device)
+        stage = make_stage("alone", student, student, batches, 10**6)
+        steps, end = training([stage], student, batches, settings, reporter=seen), None
+        for _ in steps:
+            end = end or time.monotonic() + seconds  # what comes before the first step does not count
+            yield
+            if time.monotonic() > end and len(seen.found) > 1:
+                steps.close()
+                return
+
+
+def parse(text: str) -> tuple[str, int]:
+    """``wrn-16-2:256``."""
+    network, _, size = text.partition(":")
+    return network, int(size)
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    usual = ["wrn-40-2:64", *["wrn-16-2:256"] * 4]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--trainings", nargs="+", type=parse, default=list(map(parse, usual)))
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each way")
+    parser.add_argument("--rounds", type=int, default=2, help="of all ways, one after the other")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--compile", action="store_true")
+    asked = parser.parse_args()
+    make_deterministic(False)
+    pace = Pace(asked.trainings, pick_device(asked.device), asked.compile)
+    names = [f"{network}:{size}" for network, size in asked.trainings]
+    kinds = {name: names.index(name) for name in names}
+    alone = {name: pace.measure([place], "in step", asked.seconds)[0] for name, place in kinds.items()}
+    say("images per second of each, and in all as parts of what each has alone")
+    say("alone: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in alone.items()))
+    for number in range(asked.rounds):
+        for way in WAYS:
+            rates = pace.measure(list(range(len(names))), way, asked.seconds)
+            parts = sum(rate / alone[name] for name, rate in zip(names, rates))
+            each = ", ".join(f"{name} {rate:,.0f}" for name, rate in zip(names, rates))
+            say(f"round {number + 1}, {way}: {each}; {parts:.2f}")
+
+
+if __name__ == "__main__":
+    main()
