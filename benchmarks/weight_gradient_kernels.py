@@ -1,0 +1,79 @@
+"""Kernels of ``weight_gradient.py``. Maps lie as [pixels, channels], weights' gradients as [D, taps, C]."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _taken(x, image, row, column, inside, channel, height, width, C: tl.constexpr):
+    """The channels of one pixel for each of M: [M, BC], zero beyond the border."""
+    there = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    places = ((image * height + row) * width + column)[:, None] * C + channel[None, :]
+    return tl.load(x + places, mask=there[:, None], other=0.0)
+
+
+@triton.jit(do_not_specialize=["pixels", "each"])
+def wide(
+    x, g, out, pixels, each, height, width, down, across,
+    C: tl.constexpr, D: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, M: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, TAPS: tl.constexpr,
+):  # fmt: skip
+    """out [parts, D, SIDE * SIDE, C]: g [pixels, D], transposed, times the pixels of x that each was made of.
+
+    A program has a block of channels, a part of ``each`` pixels, and one of the taps or a line of three.
+    """
+    which, part = tl.program_id(0), tl.program_id(1)
+    group, rest = which % (SIDE * SIDE // TAPS), which // (SIDE * SIDE // TAPS)
+    c = (rest % (C // BC)) * BC + tl.arange(0, BC)
+    d = (rest // (C // BC)) * BD + tl.arange(0, BD)
+    tap = group * TAPS
+    first = part * each
+    last = tl.minimum(first + each, pixels)
+    one, two, three = (
+        tl.zeros((BD, BC), tl.float32),
+        tl.zeros((BD, BC), tl.float32),
+        tl.zeros((BD, BC), tl.float32),
+    )
+    for start in range(first, last, M):
+        m = start + tl.arange(0, M)
+        inside = m < last
+        image = m // (down * across)
+        row = (m // across) % down * STRIDE + tap // SIDE - SIDE // 2
+        column = m % across * STRIDE + tap % SIDE - SIDE // 2
+        b = tl.trans(tl.load(g + m[:, None] * D + d[None, :], mask=inside[:, None], other=0.0))
+        one = tl.dot(b, _taken(x, image, row, column, inside, c, height, width, C), one)
+        if TAPS == 3:
+            two = tl.dot(b, _taken(x, image, row, column + 1, inside, c, height, width, C), two)
+            three = tl.dot(b, _taken(x, image, row, column + 2, inside, c, height, width, C), three)
+    out += ((part * D + d[:, None]) * (SIDE * SIDE) + tap) * C + c[None, :]
+    tl.store(out, one)
+    if TAPS == 3:
+        tl.store(out + C, two)
+        tl.store(out + 2 * C, three)
+
+
+@triton.jit(do_not_specialize=["pixels", "each"])
+def narrow(
+    x, g, out, pixels, each, height, width, down, across,
+    C: tl.constexpr, K: tl.constexpr, D: tl.constexpr, M: tl.constexpr, SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+):  # fmt: skip
+    """The same for few channels: all taps of all of them at once, in K columns."""
+    part = tl.program_id(0)
+    d, k = tl.arange(0, D), tl.arange(0, K)
+    tap, channel = k // C, k % C
+    first = part * each
+    last = tl.minimum(first + each, pixels)
+    total = tl.zeros((D, K), tl.float32)
+    for start in range(first, last, M):
+        m = start + tl.arange(0, M)
+        inside = m < last
+        b = tl.trans(tl.load(g + m[:, None] * D + d[None, :], mask=inside[:, None], other=0.0))
+        row = ((m // across) % down * STRIDE)[:, None] + (tap // SIDE - SIDE // 2)[None, :]
+        column = (m % across * STRIDE)[:, None] + (tap % SIDE - SIDE // 2)[None, :]
+        there = inside[:, None] & (k < SIDE * SIDE * C)[None, :]
+        there &= (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        places = (((m // (down * across)) * height)[:, None] + row) * width + column
+        total = tl.dot(b, tl.load(x + places * C + channel[None, :], mask=there, other=0.0), total)
+    out += (part * D + d[:, None]) * (SIDE * SIDE * C) + k[None, :]
+    tl.store(out, total, mask=(k < SIDE * SIDE * C)[None, :] & (d >= 0)[:, None])
