@@ -1,4 +1,4 @@
-"""Kernels of ``weight_gradient.py``. Maps lie as [pixels, channels], weights' gradients as [D, taps, C]."""
+"""Kernels of ``convolutions.py``. Maps lie as [pixels, channels], weights as [outputs, taps, channels]."""
 
 import triton
 import triton.language as tl
@@ -12,8 +12,38 @@ def _taken(x, image, row, column, inside, channel, height, width, C: tl.constexp
     return tl.load(x + places, mask=there[:, None], other=0.0)
 
 
+@triton.jit(do_not_specialize=["pixels"])
+def convolve(
+    x, weight, y, pixels, height, width, down, across,
+    K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, M: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr,
+):  # fmt: skip
+    """y [pixels, N]: for each tap the pixels of x [.., K] that it takes, times its weights.
+
+    weight is [N, SIDE * SIDE, K]; BACK: it is [K, SIDE * SIDE, N], and each pixel gives to its neighbours
+    what it took from them: the gradient of a convolution without strides.
+    """
+    n, k = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    m = tl.program_id(1) * M + tl.arange(0, M)
+    inside = m < pixels
+    image = m // (down * across)
+    row, column = (m // across) % down * STRIDE - SIDE // 2, m % across * STRIDE - SIDE // 2
+    total = tl.zeros((M, BN), tl.float32)
+    for place in range(SIDE * SIDE * (K // BK)):
+        tap, channel = place // (K // BK), place % (K // BK) * BK + k
+        a = _taken(x, image, row + tap // SIDE, column + tap % SIDE, inside, channel, height, width, K)
+        if BACK:
+            mirrored = SIDE * SIDE - 1 - tap
+            b = tl.load(weight + (channel[:, None] * (SIDE * SIDE) + mirrored) * N + n[None, :])
+        else:
+            b = tl.trans(tl.load(weight + (n[:, None] * (SIDE * SIDE) + tap) * K + channel[None, :]))
+        total = tl.dot(a, b, total)
+    places = m[:, None] * N + n[None, :]
+    tl.store(y + places, total.to(y.dtype.element_ty), mask=inside[:, None])
+
+
 @triton.jit(do_not_specialize=["pixels", "each"])
-def wide(
+def weight_gradient(
     x, g, out, pixels, each, height, width, down, across,
     C: tl.constexpr, D: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, M: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, TAPS: tl.constexpr,
@@ -53,7 +83,7 @@ def wide(
 
 
 @triton.jit(do_not_specialize=["pixels", "each"])
-def narrow(
+def weight_gradient_of_few(
     x, g, out, pixels, each, height, width, down, across,
     C: tl.constexpr, K: tl.constexpr, D: tl.constexpr, M: tl.constexpr, SIDE: tl.constexpr,
     STRIDE: tl.constexpr,
