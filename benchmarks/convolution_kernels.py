@@ -50,36 +50,30 @@ def weight_gradient(
 ):  # fmt: skip
     """out [parts, D, SIDE * SIDE, C]: g [pixels, D], transposed, times the pixels of x that each was made of.
 
-    A program has a block of channels, a part of ``each`` pixels, and one of the taps or a line of three.
+    A program has a block of channels, a part of ``each`` pixels, and some of the taps.
     """
     which, part = tl.program_id(0), tl.program_id(1)
     group, rest = which % (SIDE * SIDE // TAPS), which // (SIDE * SIDE // TAPS)
     c = (rest % (C // BC)) * BC + tl.arange(0, BC)
     d = (rest // (C // BC)) * BD + tl.arange(0, BD)
-    tap = group * TAPS
     first = part * each
     last = tl.minimum(first + each, pixels)
-    one, two, three = (
-        tl.zeros((BD, BC), tl.float32),
-        tl.zeros((BD, BC), tl.float32),
-        tl.zeros((BD, BC), tl.float32),
-    )
+    totals = (tl.zeros((BD, BC), tl.float32),) * TAPS
     for start in range(first, last, M):
         m = start + tl.arange(0, M)
         inside = m < last
         image = m // (down * across)
-        row = (m // across) % down * STRIDE + tap // SIDE - SIDE // 2
-        column = m % across * STRIDE + tap % SIDE - SIDE // 2
+        row, column = (m // across) % down * STRIDE - SIDE // 2, m % across * STRIDE - SIDE // 2
         b = tl.trans(tl.load(g + m[:, None] * D + d[None, :], mask=inside[:, None], other=0.0))
-        one = tl.dot(b, _taken(x, image, row, column, inside, c, height, width, C), one)
-        if TAPS == 3:
-            two = tl.dot(b, _taken(x, image, row, column + 1, inside, c, height, width, C), two)
-            three = tl.dot(b, _taken(x, image, row, column + 2, inside, c, height, width, C), three)
-    out += ((part * D + d[:, None]) * (SIDE * SIDE) + tap) * C + c[None, :]
-    tl.store(out, one)
-    if TAPS == 3:
-        tl.store(out + C, two)
-        tl.store(out + 2 * C, three)
+        more = ()
+        for number in tl.static_range(TAPS):
+            tap = group * TAPS + number
+            a = _taken(x, image, row + tap // SIDE, column + tap % SIDE, inside, c, height, width, C)
+            more = more + (tl.dot(b, a, totals[number]),)
+        totals = more
+    for number in tl.static_range(TAPS):
+        tap = group * TAPS + number
+        tl.store(out + ((part * D + d[:, None]) * (SIDE * SIDE) + tap) * C + c[None, :], totals[number])
 
 
 @triton.jit(do_not_specialize=["pixels", "each"])

@@ -44,13 +44,14 @@ class ConvolvePlan(NamedTuple):
     """Most of a step."""
     warps: int = 4
     stages: int = 3
+    """Loads ahead, which go round the nearest cache; 1: none, and they go through it."""
 
 
 class WeightPlan(NamedTuple):
     """How the gradient of the weights is divided."""
 
     taps: int = 3
-    """Of a program: one, or a line of three."""
+    """Of a program: 1, 3 or 9 (with 3x3)."""
     channels: int = 64
     """Most that a program has of the maps before."""
     outputs: int = 64
@@ -71,9 +72,10 @@ class Plans(NamedTuple):
     weights: WeightPlan | None = None
 
 
-CONVOLVE_PLANS = [ConvolvePlan(), ConvolvePlan(pixels=64)]
+CONVOLVE_PLANS = [ConvolvePlan(), ConvolvePlan(pixels=64), ConvolvePlan(pixels=64, stages=1)]
 WEIGHT_PLANS = [
     *(WeightPlan(programs=number) for number in (264, 132, 66, 33)),
+    WeightPlan(programs=132, stages=1),
     WeightPlan(programs=66, taps=1, channels=128, outputs=128, warps=8),
 ]
 

@@ -57,7 +57,7 @@ def test_maps_are_the_librarys(candidate, shape, plan):
     [
         {"step": 16, "programs": 40},
         {"taps": 1, "step": 16, "programs": 64, "channels": 32, "outputs": 16},
-        {"channels": 128, "outputs": 128, "step": 32},
+        {"channels": 128, "outputs": 128, "step": 32, "taps": 9},
     ],
 )
 @pytest.mark.parametrize("shape", [(3, 16, 8, 3, 1), (1, 16, 5, 3, 1), *SHAPES])
