@@ -69,7 +69,7 @@ def weight_gradient(
         for number in tl.static_range(TAPS):
             tap = group * TAPS + number
             a = _taken(x, image, row + tap // SIDE, column + tap % SIDE, inside, c, height, width, C)
-            more = more + (tl.dot(b, a, totals[number]),)
+            more = more + (tl.dot(b, a, totals[number]),)  # noqa: RUF005, Triton knows no stars
         totals = more
     for number in tl.static_range(TAPS):
         tap = group * TAPS + number
