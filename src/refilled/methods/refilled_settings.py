@@ -116,9 +116,9 @@ class JointSettings(ComparisonSettings, ClassifierSettings):
 
 @dataclass(frozen=True)
 class RefilledSettings(ComparisonSettings, ClassifierSettings):
-    """Both stages; the defaults are what measured best on validation images (results/recipes.md) and is safe
-    for small networks too: a short first stage, imitation in both, which fades away in the second, what the
-    teacher's own head says where it knows all classes, and no local distillation."""
+    """Both stages; the defaults are what measured best on validation images (results/recipes.md): a short
+    first stage, imitation in both, which fades away in the second, and no local distillation. Where the
+    teacher knows all classes its own head speaks too, in the safer of two forms."""
 
     strength: float = 0.0
     """Lambda, the weight of the teacher's term in the second stage. The paper has 2. 0: there is none, and
