@@ -3,8 +3,8 @@
 import pytest
 
 from refilled.errors import UserError
-from refilled.runs import compare, distill
-from refilled.runs.choice import FEW_IMAGES, choose_method
+from refilled.runs import choice, compare, distill
+from refilled.runs.choice import choose_method
 from refilled.runs.shared import Shared
 
 FAST = {"epochs": 2, "batch_size": 64, "val_fraction": 0.0, "device": "cpu"}
@@ -21,16 +21,20 @@ def teacher():
     return distill(None, "convnet-1", "digits", "student", progress=False, classes="0:5", **FAST).student
 
 
-def test_few_images_and_many():
+def test_few_images_and_many(monkeypatch):
     name, (said, advice) = chosen(shots=5)
     assert name == "refilled-few"
     assert said == "5 training images per class: method refilled-few (or choose --method refilled)"
     assert "--unlabelled" in advice
     assert len(chosen(shots=5, classes="0:5", unlabelled_classes="5:10")[1]) == 1  # they are there
-    name, notes = chosen(shots=FEW_IMAGES, val_fraction=0.0)
+    name, notes = chosen(shots=110, val_fraction=0.0)
+    assert name == "refilled-few"
+    assert len(notes) == 1  # enough to do without others
+    monkeypatch.setattr(choice, "FEW_IMAGES", 110)  # there are no more digits
+    name, notes = chosen(shots=110, val_fraction=0.0)
     assert name == "refilled"
-    assert notes == ["100 training images per class: method refilled (or choose --method refilled-few)"]
-    assert chosen(shots=FEW_IMAGES - 1, val_fraction=0.0)[0] == "refilled-few"
+    assert notes == ["110 training images per class: method refilled (or choose --method refilled-few)"]
+    assert chosen(shots=109, val_fraction=0.0)[0] == "refilled-few"
 
 
 @pytest.mark.parametrize("name", ["refilled", "kd", "no-such-method"])

@@ -12,8 +12,10 @@ from refilled.runs.shared import Shared
 AUTO = "auto"
 MANY, FEW = "refilled", "refilled-few"
 """With many images of a class, and with few. Both have the same settings, with other defaults."""
-FEW_IMAGES = 100
+FEW_IMAGES = 250
 """Fewer training images per class than this are few (results/few-images.md)."""
+_ADVISED_UP_TO = 100
+"""Training images per class, with which images without labels were seen to help (results/shots.md)."""
 
 
 def choose_method(
@@ -44,7 +46,7 @@ def choose_method(
     shared.notes.append(
         f"{per_class:.0f} training images per class: method {chosen} (or choose --method {other})"
     )
-    if chosen == FEW and not data_settings.has_unlabelled and splits.unlabelled is None:
+    if per_class <= _ADVISED_UP_TO and not data_settings.has_unlabelled and splits.unlabelled is None:
         shared.notes.append(
             "so few show little of what the teacher knows: other images, without labels, may help much "
             "(--unlabelled FOLDER)"
