@@ -5,7 +5,7 @@
 
 First each convolution of the student by itself, then whole training steps in captured graphs, several at
 once. Where several small trainings share a GPU, convolutions are most of what they wait for: in batches of 64
-those of WRN-16-2 do a seventh of what the device can, and the gradients of their weights a third of that
+those of WRN-16-2 do a seventh of what the device can, and the gradients of their weights two fifths of that
 (results/speed.md).
 """
 
@@ -31,6 +31,7 @@ except ImportError:  # only a GPU needs it
     kernels = None  # type: ignore[assignment]
 
 CLASSES = 100
+_AT_ONCE = 50  # calls in a graph: fewer would be bound by the host
 
 
 class ConvolvePlan(NamedTuple):
@@ -141,10 +142,11 @@ class Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, plans: Plans) -> Tensor:
         """Maps behind it; the weights are float32, the maps may be bfloat16."""
         ctx.stride, ctx.plans = stride, plans
+        x = x.contiguous(memory_format=torch.channels_last)
         ours = weight.to(x.dtype, memory_format=torch.channels_last)
         ctx.save_for_backward(x, ours)
         if plans.forward is not None and x.shape[1] >= 16:
-            return convolve(x.contiguous(memory_format=torch.channels_last), ours, stride, plans.forward)
+            return convolve(x, ours, stride, plans.forward)
         return F.conv2d(x, ours, None, stride, weight.shape[-1] // 2)
 
     @staticmethod
@@ -183,6 +185,8 @@ class Layer(NamedTuple):
     g: Tensor
     weight: Tensor
     stride: int
+    times: int = 1
+    """How often the network has it."""
 
     @property
     def side(self) -> int:
@@ -201,7 +205,10 @@ def convolutions(student: nn.Module, size: int, device: torch.device) -> Iterato
         before, behind = (last(torch.randn(size, *maps.shape[1:], device=device)) for maps in (given[0], out))
         side, stride = layer.kernel_size[0], layer.stride[0]
         name = f"{before.shape[1]} to {out.shape[1]}, {before.shape[2]} pixels, {side}x{side} / {stride}"
-        found.setdefault(name, Layer(name, before, behind, last(layer.weight), stride))
+        here = Layer(
+            name, before, behind, last(layer.weight), stride, found[name].times + 1 if name in found else 1
+        )
+        found[name] = here
 
     hooks = [layer.register_forward_hook(look) for layer in student.modules() if isinstance(layer, nn.Conv2d)]
     student(torch.rand(2, 3, 32, 32, device=device))
@@ -210,8 +217,23 @@ def convolutions(student: nn.Module, size: int, device: torch.device) -> Iterato
     yield from found.values()
 
 
+def refused(network: nn.Module) -> str | None:
+    """Why these kernels are not for a network."""
+    for layer in network.modules():
+        if not isinstance(layer, nn.Conv2d):
+            continue
+        side, inputs, outputs = layer.kernel_size[0], layer.in_channels, layer.out_channels
+        plain = layer.groups == 1 and layer.bias is None and layer.dilation == (1, 1)
+        if not plain or side not in (1, 3) or layer.padding != (side // 2, side // 2):
+            return f"{layer}: only plain convolutions with sides of 1 and 3 and full borders are known"
+        if outputs & (outputs - 1) or outputs < 16 or (inputs >= 16 and inputs & (inputs - 1)):
+            return f"{layer}: numbers of channels must be powers of two"
+    return None
+
+
 def captured(work: Callable[[], Any], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
     """The work as a graph."""
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -244,7 +266,7 @@ def error(ours: Tensor, expected: Tensor) -> float:
 
 def ways_of(layer: Layer, part: str) -> dict[Any, Callable[[], Tensor]]:
     """By plan, None for the library: the three parts of a convolution; no plan where ours does not do it."""
-    _, x, g, weight, stride = layer
+    _, x, g, weight, stride, _ = layer
     if part == "forward":
         ways: dict[Any, Callable[[], Tensor]] = {
             None: lambda: F.conv2d(x, weight, None, stride, layer.side // 2)
@@ -270,15 +292,15 @@ def compare(layers: list[Layer], part: str, streams: list[torch.cuda.Stream]) ->
                 raise RuntimeError(f"{part} of {layer.name}: {plan} is wrong by {apart:.3f}")
 
             def several(work: Callable[[], Tensor] = work) -> None:
-                for _ in range(10):
+                for _ in range(_AT_ONCE):
                     work()
 
             graphs = [captured(several, stream) for stream in streams]
-            found[plan] = microseconds(graphs, streams, 5) / 10
+            found[plan] = microseconds(graphs, streams, 3) / _AT_ONCE
         if len(found) > 1:
-            totals = {plan: totals.get(plan, 0.0) + value for plan, value in found.items()}
+            totals = {plan: totals.get(plan, 0.0) + layer.times * value for plan, value in found.items()}
         numbers = ", ".join(f"{value:.1f}" for value in found.values())
-        print(f"{part} of {layer.name}: {numbers}", flush=True)
+        print(f"{part} of {layer.name}, {layer.times} times: {numbers}", flush=True)
     best = min(totals, key=totals.__getitem__)
     numbers = ", ".join(f"{value:.1f}" for value in totals.values())
     print(f"{part} in all: {numbers}; best: {best}", flush=True)
@@ -329,6 +351,8 @@ def main() -> None:
     device = torch.device("cuda")
     streams = [torch.cuda.Stream() for _ in range(max(asked.together))]
     network = load(asked.student, LabelSpace(str(label) for label in range(CLASSES)), image_size=32)
+    if (why := refused(network)) is not None:
+        parser.error(f"{asked.student}: {why}")
     layers = list(convolutions(network.to(device), asked.batch_size, device))
     best = Plans(*(compare(layers, part, streams[:4]) for part in ("forward", "maps", "weights")))
     for plans in dict.fromkeys([Plans(), best]):

@@ -4,7 +4,7 @@
     python benchmarks/pace.py --trainings wrn-40-2:64 wrn-16-2:16 wrn-16-2:16 --seconds 10
 
 Each is a network and the images of a step. *In step*: each gives the GPU as many steps as it takes in, which
-holds up the process, and so all of them. *At its own pace*: none gives it more than two
+may hold up the process, and so all of them. *At its own pace*: none gives it more than two
 (refilled.training.waiting). *First before others*: at its own pace, and the first one's kernels go before.
 """
 
@@ -39,15 +39,40 @@ WAYS = {"in step": (10**9, 0), "at its own pace": (2, 0), "first before others":
 """How far ahead a training may be, and the priority of the first place."""
 
 
-class Speeds(Reporter):
-    """Remembers the images per second of each epoch."""
+class Window:
+    """The time in which all are in training: from the last one's first step on.
 
-    def __init__(self) -> None:
-        self.found: list[float] = []
+    Args:
+        expected: how many there are.
+        seconds: how long it is.
+    """
+
+    def __init__(self, expected: int, seconds: float):
+        self.missing, self.seconds, self.began = expected, seconds, float("inf")
+
+    def join(self) -> None:
+        """One more is in training."""
+        self.missing -= 1
+        if not self.missing:
+            self.began = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.began + self.seconds
+
+
+class Speeds(Reporter):
+    """Remembers the images per second of epochs that begin and end in the window."""
+
+    def __init__(self, window: Window) -> None:
+        self.window, self.last, self.found = window, float("-inf"), list[float]()
 
     def epoch(self, record: dict[str, float]) -> None:
         """Keep the speed."""
-        self.found.append(record["images_per_second"])
+        if self.last >= self.window.began:
+            self.found.append(record["images_per_second"])
+        self.last = time.monotonic()
 
 
 class Pace:
@@ -67,25 +92,28 @@ class Pace:
         self.images, self.labels = images.to(device), labels.to(device)
 
     def measure(self, which: list[int], way: str, seconds: float) -> list[float]:
-        """Images per second of those trainings beside each other: the median epoch, the first left out."""
+        """Images per second of those trainings beside each other: the median of the epochs that lie wholly
+        in the time in which all of them are in training."""
         waiting._AHEAD, priority = WAYS[way]
         turns._stream = cache(lambda number: torch.cuda.Stream(priority=0 if number else priority))
-        speeds = [Speeds() for _ in which]
-        jobs = [self._until(seconds, *self.trainings[one], seen) for one, seen in zip(which, speeds)]
+        window = Window(len(which), seconds)
+        speeds = [Speeds(window) for _ in which]
+        jobs = [self._within(window, *self.trainings[one], seen) for one, seen in zip(which, speeds)]
         take_turns(jobs, max(2, len(jobs)))
-        return [statistics.median(seen.found[1:] or [float("nan")]) for seen in speeds]
+        return [statistics.median(seen.found) for seen in speeds]
 
-    def _until(self, seconds: float, network: str, size: int, seen: Speeds) -> Iterator[None]:
+    def _within(self, window: Window, network: str, size: int, seen: Speeds) -> Iterator[None]:
         settings = TrainSettings(batch_size=size, lr=LR, compile=self.compile)
         count = STEPS * size
         batches = Batches(self.images[:count], self.labels[:count], size, "crop-flip")
         student = place(load(network, self.classes, image_size=SIDE), self.device)
-        stage = make_stage("alone", student, student, batches, 10**6)
-        steps, end = training([stage], student, batches, settings, reporter=seen), None
+        stage = make_stage("alone", student, student, batches, 10**4)
+        steps = training([stage], student, batches, settings, reporter=seen)
+        next(steps)
+        window.join()
         for _ in steps:
-            end = end or time.monotonic() + seconds  # what comes before the first step does not count
             yield
-            if time.monotonic() > end and len(seen.found) > 1:
+            if seen.found and window.is_over:
                 steps.close()
                 return
 

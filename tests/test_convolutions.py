@@ -40,7 +40,8 @@ def make_layer(channels, outputs, width, side, stride):
 
 
 @pytest.mark.parametrize(
-    "plan", [{}, {"pixels": 16, "outputs": 16, "channels": 16}, {"outputs": 128, "channels": 128}]
+    "plan",
+    [{}, {"pixels": 16, "outputs": 16, "channels": 16}, {"outputs": 128, "channels": 128, "stages": 1}],
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_maps_are_the_librarys(candidate, shape, plan):
@@ -57,7 +58,8 @@ def test_maps_are_the_librarys(candidate, shape, plan):
     [
         {"step": 16, "programs": 40},
         {"taps": 1, "step": 16, "programs": 64, "channels": 32, "outputs": 16},
-        {"channels": 128, "outputs": 128, "step": 32, "taps": 9},
+        {"channels": 128, "outputs": 128, "step": 32, "stages": 1},
+        {"channels": 16, "outputs": 32, "step": 32, "taps": 9},
     ],
 )
 @pytest.mark.parametrize("shape", [(3, 16, 8, 3, 1), (1, 16, 5, 3, 1), *SHAPES])

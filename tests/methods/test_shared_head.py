@@ -123,6 +123,7 @@ def test_a_weight_that_is_given_stands_instead_of_the_usual_share():
     assert RefilledSettings(head_share=0.0).head_share == 0
     for name in ("refilled-two-stages", "refilled-few", "refilled-paper"):
         assert get_method(name).settings().head_share == 0  # stays what it was
+        assert get_method(name).settings(head_share=None).head_share == 0
 
 
 def test_by_default_the_head_speaks_where_it_knows_all_classes():

@@ -22,14 +22,13 @@ def teacher():
 
 
 def test_few_images_and_many(monkeypatch):
+    assert choice.FEW_IMAGES == 250
     name, (said, advice) = chosen(shots=5)
     assert name == "refilled-few"
     assert said == "5 training images per class: method refilled-few (or choose --method refilled)"
     assert "--unlabelled" in advice
     assert len(chosen(shots=5, classes="0:5", unlabelled_classes="5:10")[1]) == 1  # they are there
-    name, notes = chosen(shots=110, val_fraction=0.0)
-    assert name == "refilled-few"
-    assert len(notes) == 1  # enough to do without others
+    assert [len(chosen(shots=number, val_fraction=0.0)[1]) for number in (100, 101)] == [2, 1]  # the advice
     monkeypatch.setattr(choice, "FEW_IMAGES", 110)  # there are no more digits
     name, notes = chosen(shots=110, val_fraction=0.0)
     assert name == "refilled"

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
-from refilled.training import take_turns
+from refilled.training import TrainSettings, loop, take_turns, train
 from refilled.training.waiting import StepsAhead, brought
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -98,3 +99,21 @@ def test_long_steps_do_not_hold_up_short_ones():
 
     take_turns([steps("long", 3, 10**8), steps("short", 30, 10**3)], at_once=2)
     assert order[-1] == "long"  # the third waits for the first, the short ones do not
+
+
+def test_a_training_waits_for_its_device_and_is_the_same(monkeypatch):
+    """24 images in batches of 8: three steps in each of two epochs, of which the device has two at most."""
+    slow = Slow(5)
+
+    def trained():
+        network = tiny_network()
+        settings = TrainSettings(epochs=2, batch_size=8)
+        train([cross_entropy(network, 2)], network, tiny_batches(), settings)
+        return network
+
+    expected = trained()
+    monkeypatch.setattr(loop, "StepsAhead", SimpleNamespace(on=lambda device: StepsAhead(slow.mark)))
+    found = trained()
+    assert slow.given == 6
+    assert slow.looks >= 5 * 4  # for all but the last of each epoch
+    assert same_weights(found, expected)

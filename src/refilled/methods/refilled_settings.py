@@ -163,8 +163,9 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("imitation_new", self.imitation_new, least=0)
         check_number("imitation_unlabelled", self.imitation_unlabelled, least=0)
         check_number("head_same", self.head_same, least=0)
-        if self.head_share is None:
-            object.__setattr__(self, "head_share", 0.0 if self.head_same else _HEAD_SHARE)
+        if self.head_share is None:  # as its own class has it, unless the term is weighed otherwise
+            usual = _HEAD_SHARE if type(self).head_share is None else type(self).head_share
+            object.__setattr__(self, "head_share", 0.0 if self.head_same else usual)
         check_number("head_share", self.head_share, least=0, most=1)
         if self.head_same and self.head_share:
             raise UserError("head_same and head_share are two ways to weigh one term: give one of them")

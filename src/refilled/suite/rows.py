@@ -58,8 +58,8 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
 
 def fill_standard(cell: Cell, row: str, **own: Any) -> Cell | None:
     """The same where teacher and student know the same classes: there the paper's method has other settings,
-    while ``refilled`` has its defaults as ever."""
-    return fill(cell, row, **(own if row == "refilled" else STANDARD_KD | own))
+    while ``refilled``, now and before, has its own as ever."""
+    return fill(cell, row, **(own if row in ("refilled", STEADY) else STANDARD_KD | own))
 
 
 def meant_by(row: str) -> tuple[str, dict[str, Any]]:

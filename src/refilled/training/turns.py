@@ -41,8 +41,7 @@ class Shares:
 
 @cache
 def _stream(number: int) -> torch.cuda.Stream:
-    """Always the same stream for the same place: there are only so many. What the first place has to do goes
-    before all else."""
+    """Always the same stream for the same place: there are only so many. The first one's has priority."""
     return torch.cuda.Stream(priority=-1 if number == 0 else 0)
 
 
@@ -50,8 +49,8 @@ def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]
     """Run jobs step by step in turns, so many at once; when one ends the next takes its place.
 
     On a GPU each place has a stream of its own, so that the small kernels of one training fill the gaps of
-    the others. The first job, for which others may wait, is the first there too: those beside it get what it
-    leaves. Each job does exactly what it would do alone.
+    the others. The first place, where a job begins that others may wait for, has a stream with priority.
+    Each job does exactly what it would do alone.
 
     Args:
         jobs: generators that stop after each step; each is asked for only when it is its turn to begin.

@@ -22,8 +22,8 @@ class Mark(Protocol):
 class StepsAhead:
     """The steps that a training has given to a device and that are not done yet.
 
-    A GPU takes in only so many kernels. Who gives it more is held up until some are done, and so is the
-    whole process: of several trainings each would make one step in the time of one step of all.
+    A GPU takes in only so many kernels; who gives it more would be held up until some are done, and with it
+    all trainings of this process, each at the pace of all.
 
     Args:
         mark: puts a mark behind what the device has to do; None: steps are done when they are given.
