@@ -1,4 +1,4 @@
-"""Kernels of ``convolutions.py``. Maps lie as [pixels, channels], weights as [outputs, taps, channels]."""
+"""Kernels of ``our_convolution.py``. Maps lie as [pixels, channels], weights as [outputs, taps, channels]."""
 
 import triton
 import triton.language as tl
@@ -100,4 +100,4 @@ def weight_gradient_of_few(
         places = (((m // (down * across)) * height)[:, None] + row) * width + column
         total = tl.dot(b, tl.load(x + places * C + channel[None, :], mask=there, other=0.0), total)
     out += (part * D + d[:, None]) * (SIDE * SIDE * C) + k[None, :]
-    tl.store(out, total, mask=(k < SIDE * SIDE * C)[None, :] & (d >= 0)[:, None])
+    tl.store(out, total, mask=(k < SIDE * SIDE * C)[None, :])

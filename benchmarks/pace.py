@@ -40,15 +40,17 @@ WAYS = {"in step": (10**9, 0), "at its own pace": (2, 0), "first before others":
 
 
 class Window:
-    """The time in which all are in training: from the last one's first step on.
+    """The time in which all are in training: from the last one's first step until it is up and each has had a
+    whole epoch in it.
 
     Args:
         expected: how many there are.
-        seconds: how long it is.
+        seconds: how long it is at least.
     """
 
     def __init__(self, expected: int, seconds: float):
-        self.missing, self.seconds, self.began = expected, seconds, float("inf")
+        self.missing = self.lacking = expected
+        self.seconds, self.began = seconds, float("inf")
 
     def join(self) -> None:
         """One more is in training."""
@@ -58,8 +60,8 @@ class Window:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() > self.began + self.seconds
+        """Whether all may stop."""
+        return not self.lacking and time.monotonic() > self.began + self.seconds
 
 
 class Speeds(Reporter):
@@ -71,6 +73,7 @@ class Speeds(Reporter):
     def epoch(self, record: dict[str, float]) -> None:
         """Keep the speed."""
         if self.last >= self.window.began:
+            self.window.lacking -= not self.found
             self.found.append(record["images_per_second"])
         self.last = time.monotonic()
 
@@ -113,7 +116,7 @@ class Pace:
         window.join()
         for _ in steps:
             yield
-            if seen.found and window.is_over:
+            if window.is_over:
                 steps.close()
                 return
 

@@ -4,7 +4,8 @@ from refilled.errors import UserError
 from refilled.methods import METHODS
 from refilled.suite import TABLES, Cell, OverSeeds, cells_of, get_table, tiny_cell
 from refilled.suite.baselines import TEACHER_BASELINES
-from refilled.suite.rows import HALF
+from refilled.suite.cifar100 import standard
+from refilled.suite.rows import HALF, STANDARD_KD, STEADY, TWO_STAGES
 
 WANTED = {
     "cifar100-gkd", "cub-gkd", "reweighting", "one-stage", "weaker-teacher", "other-family", "cub-to-dogs",
@@ -96,3 +97,11 @@ def test_decoupled_distillation_has_its_authors_weight_for_wide_resnets():
     cell = table.cell({"method": "dkd", "student": "wrn-16-2"})
     assert cell.resolved()["method"]["beta"] == 6.0
     assert "beta" not in dict(table.cell({"method": "kd", "student": "wrn-16-2"}).settings)
+
+
+def test_our_recipes_keep_their_settings_where_classes_are_the_same():
+    """The paper's other settings for standard distillation are for its own method."""
+    rows = {row: dict(standard(row, "wrn-16-2").settings) for row in ("refilled", STEADY, TWO_STAGES)}
+    assert rows[TWO_STAGES].items() >= STANDARD_KD.items()
+    for row in ("refilled", STEADY):
+        assert not STANDARD_KD.keys() & rows[row].keys()
