@@ -7,13 +7,12 @@ Blocks that are given together are run together: those that share images and tea
 """
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from command import run
 from refilled import suite
-from refilled.errors import UserError
 
 _QUARTER = "quarter stage 1 + imitation 5"
 _WRN = {"student": ("wrn-16-2",)}
@@ -114,7 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as problem:
-        sys.exit(f"blocks: {problem}")
+    run(main)

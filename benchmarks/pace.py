@@ -16,6 +16,7 @@ from functools import cache
 
 import torch
 
+from command import run
 from our_loop import make_stage
 from refilled.data import Batches
 from refilled.labels import LabelSpace
@@ -153,4 +154,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -23,16 +23,21 @@ def importable(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def run(script: str, *arguments: str) -> str:
-    """What a benchmark prints on a CPU."""
+def started(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A benchmark that has run on a CPU."""
     source = str(Path(refilled.__file__).resolve().parents[1])
-    found = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(FOLDER / script), *arguments, "--device", "cpu"],
         env=os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def run(script: str, *arguments: str) -> str:
+    """What it prints."""
+    found = started(script, *arguments)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -57,6 +62,12 @@ def test_every_pace_is_measured():
     )
     assert [way for way, *_ in rates] == ["in step", "at its own pace", "first before others"]
     assert all(int(rate.replace(",", "")) > 0 for _, *both in rates for rate in both)
+
+
+def test_a_mistake_is_told_in_a_line():
+    found = started("pace.py", "--trainings", "wrn-9-1:4")
+    assert found.returncode == 1
+    assert re.fullmatch(r"pace: wrn-9-1: the depth .*\n", found.stderr)
 
 
 def test_every_block_is_a_part_of_a_table():
