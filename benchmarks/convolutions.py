@@ -1,49 +1,43 @@
-"""A candidate: convolutions and their gradients by kernels of our own, against the library's.
+"""Our convolutions and their gradients against the library's.
 
     python benchmarks/convolutions.py --compile                 # needs a GPU and Triton
-    python benchmarks/convolutions.py --student wrn-40-2 --batch-size 64 --together 1 4 8
+    python benchmarks/convolutions.py --student wrn-40-2 --batch-size 256 --together 1 4 8
 
-First each convolution of the student by itself, then whole training steps in captured graphs, several at
-once. Where several small trainings share a GPU, convolutions are most of what they wait for: in batches of 64
-those of WRN-16-2 do a seventh of what the device can, and the gradients of their weights two fifths of that
-(results/speed.md).
+First each convolution of the student by itself, alone and four at once, then whole training steps in captured
+graphs, several at once: the library's, and with ours where they are known to be faster
+(refilled.models.convolution). With --plans, other ways to divide the work are compared, too: what to look at
+on another kind of GPU.
 """
 
 import argparse
+import contextlib
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from command import run
-from our_convolution import (
-    ConvolvePlan,
-    OurConv,
-    Plans,
-    WeightPlan,
-    convolve,
-    kernels,
-    library,
-    refused,
-    weight_gradient,
-)
 from refilled.labels import LabelSpace
-from refilled.models import load
+from refilled.models import convolution, load
+from refilled.models.convolution import Conv, ConvolvePlan, WeightPlan, convolve, library, weight_gradient
 from refilled.training import make_deterministic
 from refilled.training.replay import warm_up
 from timing import clock
 from world import CLASSES, SIDE
 
 _AT_ONCE = 50  # calls in a graph: fewer would be bound by the host
-CONVOLVE_PLANS = [ConvolvePlan(), ConvolvePlan(pixels=64), ConvolvePlan(pixels=64, stages=1)]
+CONVOLVE_PLANS = [
+    ConvolvePlan(64, 4), ConvolvePlan(64, 4, stages=1), ConvolvePlan(128, 4), ConvolvePlan(128, 8),
+    ConvolvePlan(128, 8, outputs=128), ConvolvePlan(256, 8),
+]  # fmt: skip
 WEIGHT_PLANS = [
-    *(WeightPlan(programs=number) for number in (264, 132, 66, 33)),
-    WeightPlan(programs=132, stages=1),
-    WeightPlan(programs=66, taps=1, channels=128, outputs=128, warps=8),
-]
+    *(WeightPlan(programs) for programs in (264, 132, 66)), WeightPlan(132, channels=64),
+    WeightPlan(132, stages=1), WeightPlan(132, step=128), WeightPlan(132, taps=1),
+]  # fmt: skip
 
 
 class Layer(NamedTuple):
@@ -114,29 +108,31 @@ def error(ours: Tensor, expected: Tensor) -> float:
     return float((ours.float() - expected.float()).abs().max() / expected.float().abs().max())
 
 
-def ways_of(layer: Layer, part: str) -> dict[Any, Callable[[], Tensor]]:
-    """By plan, None for the library: the three parts of a convolution; no plan where ours does not do it."""
+def ways_of(layer: Layer, part: str, more: bool) -> dict[Any, Callable[[], Tensor]]:
+    """By plan, None for the library: one of the three parts of a convolution, by the library and by the plan
+    that is used, if there is one; more: by all plans."""
     _, x, g, weight, stride, _ = layer
+    plans: list[Any]
     if part == "forward":
-        ways: dict[Any, Callable[[], Tensor]] = {
-            None: lambda: F.conv2d(x, weight, None, stride, layer.side // 2)
-        }
-        plans = CONVOLVE_PLANS if x.shape[1] >= 16 else []
-        return ways | {plan: lambda plan=plan: convolve(x, weight, stride, plan) for plan in plans}
+        plans = [convolution.convolve_plan(g.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
+        ours = {plan: lambda plan=plan: convolve(x, weight, stride, plan) for plan in plans}
+        return {None: lambda: F.conv2d(x, weight, None, stride, layer.side // 2)} | ours
     if part == "maps":
-        plans = CONVOLVE_PLANS if stride == 1 and x.shape[1] >= 16 else []
-        ways = {None: lambda: library(g, x, weight, stride, 0)}
-        return ways | {plan: lambda plan=plan: convolve(g, weight, 1, plan, True) for plan in plans}
-    return {None: lambda: library(g, x, weight, stride, 1)} | {
-        plan: lambda plan=plan: weight_gradient(x, g, layer.side, stride, plan) for plan in WEIGHT_PLANS
-    }
+        own = stride == 1 and x.shape[1] >= 16
+        plans = [convolution.convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if own else []
+        ours = {plan: lambda plan=plan: convolve(g, weight, 1, plan, back=True) for plan in plans}
+        return {None: lambda: library(g, x, weight, stride, 0)} | ours
+    used = convolution.weight_plan(x.shape[1], g.shape[1])
+    plans = [*([] if used is None else [used]), *WEIGHT_PLANS * more]
+    ours = {plan: lambda plan=plan: weight_gradient(x, g, layer.side, stride, plan) for plan in plans}
+    return {None: lambda: library(g, x, weight, stride, 1)} | ours
 
 
-def compare(layers: list[Layer], part: str, streams: list[torch.cuda.Stream]) -> Any:
-    """Microseconds of that part of each layer, side by side; returns the plan that is best in all."""
-    totals: dict[Any, float] = {}
+def compare(layers: list[Layer], part: str, streams: list[torch.cuda.Stream], more: bool) -> None:
+    """Microseconds of that part of each layer: the library's and ours, alone and on all streams at once."""
+    totals = [[0.0, 0.0], [0.0, 0.0]]
     for layer in layers:
-        ways, found = ways_of(layer, part), {}
+        ways, found = ways_of(layer, part, more), list[tuple[float, float]]()
         for plan, work in ways.items():
             if not (apart := error(work(), ways[None]())) < 0.02:
                 raise RuntimeError(f"{part} of {layer.name}: {plan} is wrong by {apart:.3f}")
@@ -146,25 +142,28 @@ def compare(layers: list[Layer], part: str, streams: list[torch.cuda.Stream]) ->
                     work()
 
             graphs = [captured(several, stream) for stream in streams]
-            found[plan] = microseconds(graphs, streams, 3) / _AT_ONCE
+            alone, all_of_them = graphs[:1], graphs
+            times = [microseconds(some, streams, 3) / _AT_ONCE for some in (alone, all_of_them)]
+            found.append((times[0], times[1]))
         if len(found) > 1:
-            totals = {plan: totals.get(plan, 0.0) + layer.times * value for plan, value in found.items()}
-        numbers = ", ".join(f"{value:.1f}" for value in found.values())
+            for total, times_of_way in zip(totals, found):
+                for place, value in enumerate(times_of_way):
+                    total[place] += layer.times * value
+        numbers = ", ".join(
+            f"{tuple(plan) if plan else 'library'} {one:.1f} / {each:.1f}"
+            for plan, (one, each) in zip(ways, found)
+        )
         print(f"{part} of {layer.name}, {layer.times} times: {numbers}", flush=True)
-    best = min(totals, key=totals.__getitem__)
-    numbers = ", ".join(f"{value:.1f}" for value in totals.values())
-    print(f"{part} in all: {numbers}; best: {best}", flush=True)
-    return best
+    if not more:
+        (one, each), (our_one, our_each) = totals
+        numbers = f"library {one:.0f} / {each:.0f} us, ours {our_one:.0f} / {our_each:.0f}"
+        print(f"{part} in all where there are ours: {numbers}", flush=True)
 
 
-def make_step(spec: str, size: int, plans: Plans, compile: bool, device: torch.device) -> Callable[[], None]:
+def make_step(spec: str, size: int, compile: bool, device: torch.device) -> Callable[[], None]:
     """A training step with fixed images: forward, cross-entropy, backward, SGD."""
     network: Any = load(spec, LabelSpace(str(label) for label in range(CLASSES)), image_size=SIDE)
     network = network.to(device, memory_format=torch.channels_last).train()
-    if any(plans):
-        for layer in network.modules():
-            if type(layer) is nn.Conv2d:
-                layer.__class__, layer.plans = OurConv, plans
     optimiser = torch.optim.SGD(
         network.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
     )
@@ -190,32 +189,37 @@ def main() -> None:
     parser.add_argument("--student", default="wrn-16-2")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--together", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--compile", action="store_true", help="the network of a step")
-    parser.add_argument("--all-algorithms", action="store_true", help="the library may try all that it has")
+    parser.add_argument(
+        "--compile", action="store_true", help="the network of a step; without it, a step has none of ours"
+    )
+    parser.add_argument("--plans", action="store_true", help="compare other ways to divide the work, too")
     asked = parser.parse_args()
-    if kernels is None or not torch.cuda.is_available():
+    if convolution.kernels is None or not torch.cuda.is_available():
         parser.error("this needs a GPU and Triton")
     make_deterministic(False)
-    if asked.all_algorithms:
-        torch.backends.cudnn.benchmark_limit = 0
     device = torch.device("cuda")
     streams = [torch.cuda.Stream() for _ in range(max(asked.together))]
     network = load(asked.student, LabelSpace(str(label) for label in range(CLASSES)), image_size=SIDE)
-    if (why := refused(network)) is not None:
-        parser.error(f"{asked.student}: {why}")
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d) and not convolution.is_known(layer):
+            parser.error(f"{asked.student}: {layer} is not one that our kernels know")
     layers = list(convolutions(network.to(device), asked.batch_size, device))
-    best = Plans(*(compare(layers, part, streams[:4]) for part in ("forward", "maps", "weights")))
-    for plans in dict.fromkeys([Plans(), best]):
-        steps = [make_step(asked.student, asked.batch_size, plans, asked.compile, device) for _ in streams]
-        graphs = [captured(step, stream) for step, stream in zip(steps, streams)]
-        ours = [part for part, plan in zip(Plans._fields, plans) if plan is not None]
+    for part in ("forward", "maps", "weights"):
+        compare(layers, part, streams[:4], asked.plans)
+    for whose in ("the library's", "ours"):
+        torch._dynamo.reset()
+        ours = (
+            contextlib.nullcontext()
+            if whose == "ours"
+            else mock.patch.object(Conv, "forward", nn.Conv2d.forward)
+        )
+        with ours:
+            steps = [make_step(asked.student, asked.batch_size, asked.compile, device) for _ in streams]
+            graphs = [captured(step, stream) for step, stream in zip(steps, streams)]
         for number in asked.together:
             each = microseconds(graphs[:number], streams[:number], 50)
             rate = asked.batch_size / each * 1e3
-            print(
-                f"ours: {', '.join(ours) or 'nothing'}; {number} together: {each:.0f} us a step, "
-                f"{rate:.0f}k images/s", flush=True,
-            )  # fmt: skip
+            print(f"{whose}, {number} together: {each:.0f} us a step, {rate:.0f}k images/s", flush=True)
 
 
 if __name__ == "__main__":

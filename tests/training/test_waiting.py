@@ -70,6 +70,7 @@ def test_on_a_cpu_there_is_nothing_to_wait_for():
 @on_gpu
 def test_who_waits_for_values_lets_others_go_on():
     order = []
+    list(brought(torch.arange(3, device="cuda")))  # the first memory of this kind waits for the GPU itself
 
     def waiting():
         torch.cuda._sleep(10**8)  # clock cycles: tens of milliseconds

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from refilled.models.convolution import Conv
 from refilled.models.network import Preprocess
 
 SMALL_IMAGE = 64
@@ -40,9 +41,14 @@ def initialise(module: nn.Module, negative_slope: float = 0.0) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> Conv:
     """A 3x3 convolution that keeps the side (divided by the stride); no bias, normalisation follows."""
-    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    return Conv(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+
+
+def conv1x1(inputs: int, outputs: int, stride: int = 1) -> Conv:
+    """A 1x1 convolution; no bias, normalisation follows or went before."""
+    return Conv(inputs, outputs, 1, stride=stride, bias=False)
 
 
 class Halve(nn.Module):

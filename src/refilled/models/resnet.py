@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
-from refilled.models.layers import after_each, before_each, conv3x3, initialise, is_small, up_to_last
+from refilled.models.layers import after_each, before_each, conv1x1, conv3x3, initialise, is_small, up_to_last
 from refilled.models.network import Network, Preprocess
 
 IMAGENET_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -30,7 +30,7 @@ class PaddedShortcut(nn.Module):
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
     """Option B of the paper: a normalised 1x1 convolution."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+    return nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
 
 
 class BasicBlock(nn.Module):

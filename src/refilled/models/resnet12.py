@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from refilled.labels import LabelSpace
-from refilled.models.layers import Halve, after_each, before_each, conv3x3, initialise
+from refilled.models.layers import Halve, after_each, before_each, conv1x1, conv3x3, initialise
 from refilled.models.network import Network, Preprocess
 
 SLOPE = 0.1
@@ -32,7 +32,7 @@ class TripleBlock(nn.Module):
             conv3x3(outputs, outputs),
             nn.BatchNorm2d(outputs),
         )
-        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = nn.Sequential(conv1x1(inputs, outputs), nn.BatchNorm2d(outputs))
         self.halve = Halve()
 
     def forward(self, maps: Tensor) -> Tensor:

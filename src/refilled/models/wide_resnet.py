@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
-from refilled.models.layers import after_each, conv3x3, initialise
+from refilled.models.layers import after_each, conv1x1, conv3x3, initialise
 from refilled.models.network import Network, Preprocess
 
 
@@ -26,7 +26,7 @@ class PreActivationBlock(nn.Module):
         self.conv2 = conv3x3(outputs, outputs)
         self.shortcut: nn.Module | None = None
         if inputs != outputs or stride != 1:
-            self.shortcut = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.shortcut = conv1x1(inputs, outputs, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [B, outputs, H / stride, W / stride]."""

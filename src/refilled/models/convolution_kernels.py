@@ -1,4 +1,7 @@
-"""Kernels of ``our_convolution.py``. Maps lie as [pixels, channels], weights as [outputs, taps, channels]."""
+"""Kernels of :mod:`refilled.models.convolution`.
+
+Maps lie as [pixels, channels], weights as [outputs, taps, channels].
+"""
 
 import triton
 import triton.language as tl

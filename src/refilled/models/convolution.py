@@ -1,0 +1,201 @@
+"""A convolution whose compiled form has kernels of our own where they are faster than the library's.
+
+They are for what our students have: 3x3 and 1x1, few channels, half precision, on a GPU. They were chosen by
+benchmarks/convolutions.py; where nothing was measured, the library does the work.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+try:
+    import triton
+
+    from refilled.models import convolution_kernels as kernels
+except ImportError:  # only a GPU needs it
+    kernels = None  # type: ignore[assignment]
+
+_MOST_CHANNELS = 128  # more were not measured
+_MEASURED_ON = (9, 0)  # compute capability
+_PLACES = 2**31  # that a kernel can count
+
+
+class ConvolvePlan(NamedTuple):
+    """How a convolution, or the gradient of the maps before it, is divided."""
+
+    pixels: int
+    """Of a program."""
+    warps: int
+    outputs: int = 64
+    """Most that a program has."""
+    channels: int = 64
+    """Most of a step."""
+    stages: int = 3
+    """Loads ahead."""
+
+
+class WeightPlan(NamedTuple):
+    """How the gradient of the weights is divided."""
+
+    programs: int
+    """About so many at once."""
+    taps: int = 3
+    """Of a program: 1, 3 or 9 (with 3x3)."""
+    channels: int = 32
+    """Most that a program has of the maps before."""
+    outputs: int = 64
+    """Most that a program has of the maps behind."""
+    step: int = 64
+    """Pixels of a step."""
+    warps: int = 4
+    stages: int = 3
+
+
+def convolve_plan(outputs: int) -> ConvolvePlan:
+    """What is fast, alone and beside other trainings, for that many channels behind."""
+    pixels = min(256, max(64, 8192 // outputs))
+    return ConvolvePlan(pixels, warps=8 if pixels > 64 else 4)
+
+
+def weight_plan(channels: int, outputs: int) -> WeightPlan | None:
+    """What is fast for that many channels before and behind; None: the library is."""
+    if channels >= 128:
+        return None
+    return WeightPlan(programs=264 if outputs <= 32 else 132)
+
+
+def convolve(x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan, back: bool = False) -> Tensor:
+    """The convolution of maps [N, C, H, W] by weights [D, C, side, side], with borders of side // 2, all in
+    channels-last memory; back: of gradients [N, D, H, W], to those of the maps before, without strides."""
+    side = weight.shape[-1]
+    images, inner, height, width = x.shape
+    outer = weight.shape[1] if back else weight.shape[0]
+    down, across = -(-height // stride), -(-width // stride)
+    y = torch.empty(
+        images, outer, down, across, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+    pixels, block = images * down * across, min(outer, plan.outputs)
+    kernels.convolve[(outer // block, triton.cdiv(pixels, plan.pixels))](
+        x, weight, y, pixels, height, width, down, across,
+        K=inner, N=outer, BK=min(inner, plan.channels), BN=block, M=plan.pixels, SIDE=side, STRIDE=stride,
+        BACK=back, num_warps=plan.warps, num_stages=plan.stages,
+    )  # fmt: skip
+    return y
+
+
+def weight_gradient(x: Tensor, g: Tensor, side: int, stride: int, plan: WeightPlan) -> Tensor:
+    """Gradient float32 [D, C, side, side] by maps x [N, C, H, W] before and gradients g [N, D, H', W'] behind
+    a convolution with borders of side // 2; both in channels-last memory, and the gradient too."""
+    (_, channels, height, width), (images, outputs, down, across) = x.shape, g.shape
+    pixels, taps = images * down * across, side * side
+    block_c, block_d = min(channels, plan.channels), min(outputs, plan.outputs)
+    here = plan.taps if side == 3 else 1
+    blocks = 1 if channels < 16 else taps // here * (channels // block_c) * (outputs // block_d)
+    parts = max(1, min(plan.programs // blocks, pixels // (2 * plan.step)))
+    each = triton.cdiv(triton.cdiv(pixels, parts), plan.step) * plan.step
+    parts = triton.cdiv(pixels, each)
+    out = torch.empty(parts, outputs, side, side, channels, dtype=torch.float32, device=x.device)
+    common: dict[str, Any] = {"M": plan.step, "SIDE": side, "STRIDE": stride}
+    common |= {"num_warps": plan.warps, "num_stages": plan.stages}
+    if channels < 16:
+        columns = max(16, triton.next_power_of_2(taps * channels))
+        kernels.weight_gradient_of_few[(parts,)](
+            x, g, out, pixels, each, height, width, down, across, C=channels, K=columns, D=outputs, **common
+        )
+    else:
+        kernels.weight_gradient[(blocks, parts)](
+            x, g, out, pixels, each, height, width, down, across,
+            C=channels, D=outputs, BC=block_c, BD=block_d, TAPS=here, **common,
+        )  # fmt: skip
+    return out.sum(dim=0).permute(0, 3, 1, 2)
+
+
+def library(g: Tensor, x: Tensor, weight: Tensor, stride: int, which: int) -> Tensor:
+    """The library's gradient of the maps (0) or of the weights (1), in the type of the maps."""
+    border, wanted = [weight.shape[-1] // 2] * 2, [number == which for number in range(3)]
+    return torch.ops.aten.convolution_backward(
+        g, x, weight, None, [stride] * 2, border, [1, 1], False, [0, 0], 1, wanted
+    )[which]
+
+
+class Convolution(torch.autograd.Function):
+    """A convolution without bias and with borders of side // 2, each part by the faster kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:
+        """Maps behind x, of its type; the weights may be float32."""
+        ctx.stride = stride
+        x = x.contiguous(memory_format=torch.channels_last)
+        weight = weight.to(x.dtype, memory_format=torch.channels_last)
+        ctx.save_for_backward(x, weight)
+        if x.shape[1] < 16:
+            return F.conv2d(x, weight, None, stride, weight.shape[-1] // 2)
+        return convolve(x, weight, stride, convolve_plan(weight.shape[0]))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """Gradients of maps and weights."""
+        x, weight = ctx.saved_tensors
+        stride, of_x, of_weight = ctx.stride, None, None
+        g = g.contiguous(memory_format=torch.channels_last)
+        if ctx.needs_input_grad[0]:
+            own = stride == 1 and x.shape[1] >= 16
+            of_x = (
+                convolve(g, weight, 1, convolve_plan(weight.shape[1]), back=True)
+                if own
+                else library(g, x, weight, stride, 0)
+            )
+        if ctx.needs_input_grad[1]:
+            plan = weight_plan(x.shape[1], g.shape[1])
+            of_weight = (
+                library(g, x, weight, stride, 1).float()
+                if plan is None
+                else weight_gradient(x, g, weight.shape[-1], stride, plan)
+            )
+        return of_x, of_weight, None
+
+
+class Conv(nn.Conv2d):
+    """``torch.nn.Conv2d``, with our kernels where a compiled network has it and they are known to be faster.
+
+    They take a while to be made themselves, and have no second derivatives; so does, and has none, a compiled
+    network. Elsewhere it is the library's layer.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps [N, C, H, W] become [N, D, H', W']."""
+        if torch.compiler.is_compiling() and (dtype := self._own_type(maps)) is not None:
+            with torch.autocast("cuda", enabled=False):
+                return Convolution.apply(maps.to(dtype), self.weight, self.stride[0])
+        return super().forward(maps)
+
+    def _own_type(self, maps: Tensor) -> torch.dtype | None:
+        """That our kernels would compute in; None: they are not for this."""
+        if maps.device.type != "cuda" or not (is_known(self) and _is_known(maps.device.index)):
+            return None
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else maps.dtype
+        fits = maps.shape[0] * maps.shape[2] * maps.shape[3] * _MOST_CHANNELS < _PLACES
+        return dtype if fits and dtype in (torch.bfloat16, torch.float16) else None
+
+
+def is_known(layer: nn.Conv2d) -> bool:
+    """Whether our kernels are for such a layer: 1x1 or 3x3 with borders, without bias, groups or dilation;
+    numbers of channels that are powers of two from 16 to 128, or fewer before."""
+    side, before, behind = layer.kernel_size[0], layer.in_channels, layer.out_channels
+    plain = layer.groups == 1 and layer.bias is None and layer.dilation == (1, 1)
+    square = layer.kernel_size == (side, side) and layer.stride == (layer.stride[0],) * 2
+    bordered = side in (1, 3) and layer.padding == (side // 2, side // 2) and layer.padding_mode == "zeros"
+    few = before < 16 and side * side * before <= 64
+    return plain and square and bordered and _is_wide(behind) and (few or _is_wide(before))
+
+
+def _is_wide(channels: int) -> bool:
+    return 16 <= channels <= _MOST_CHANNELS and channels & (channels - 1) == 0
+
+
+@torch.compiler.assume_constant_result
+def _is_known(device: int) -> bool:
+    """Whether our kernels can run, and were measured, on such a GPU."""
+    return kernels is not None and torch.cuda.get_device_capability(device) == _MEASURED_ON
