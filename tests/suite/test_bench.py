@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from refilled.errors import UserError
+from refilled.models.weights import read_weights, write_tensors
 from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
@@ -51,6 +52,60 @@ def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_pa
     text = render(table, Ledger(tmp_path / "ledger.jsonl"), OverSeeds(2), tiny=True)
     assert "±" in text
     assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
+
+
+def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
+    """Three quarters of the turns, with a checkpoint after each epoch; then again."""
+    cells = two_stage_cells()
+    expected, turns = watched_turns(tmp_path / "whole", cells)
+    began = tmp_path / "in parts"
+    with pytest.raises(KeyboardInterrupt):
+        watched_turns(began, cells, most=turns * 3 // 4)
+    (checkpoint,) = began.glob("begun/*/checkpoint/last.safetensors")
+    found, more = watched_turns(began, cells)
+    assert more < turns // 2
+    for cell in cells:
+        assert found.of(cell)["test_accuracy"] == expected.of(cell)["test_accuracy"]
+        assert found.of(cell)["epochs"] == expected.of(cell)["epochs"]
+    assert not checkpoint.exists()
+    assert list((began / "begun").iterdir()) == []
+
+
+def test_a_cell_that_begins_to_learn_otherwise_does_not_go_on(tmp_path):
+    cells = two_stage_cells()
+    with pytest.raises(KeyboardInterrupt):
+        watched_turns(tmp_path, cells, most=30)
+    (checkpoint,) = tmp_path.glob("begun/*/checkpoint/last.safetensors")
+    tensors, metadata = read_weights(checkpoint)
+    write_tensors(checkpoint, tensors, metadata | {"plan": "another"})
+    with pytest.raises(UserError, match=r"last\.safetensors belongs to a run with other settings.*delete it"):
+        watched_turns(tmp_path, cells)
+
+
+def two_stage_cells():
+    """The tiny one of refilled."""
+    table = get_table("cifar100-gkd")
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)})
+    return [cell.with_settings(epochs=12) for cell in cells_of(table, where, OverSeeds(1), tiny=True)]
+
+
+def watched_turns(folder, cells, most=None):
+    """Run cells; their ledger, and the number of turns, of which there may be too many."""
+    runner = Bench(
+        Ledger(folder / "ledger.jsonl"), Places(None, folder), "cpu", [].append, checkpoint_seconds=0.0
+    )
+    make, turns = runner.trainings.run, []
+
+    def watched(cell, before):
+        for measured in make(cell, before):
+            turns.append(cell)
+            if len(turns) == most:
+                raise KeyboardInterrupt
+            yield measured
+
+    runner.trainings.run = watched
+    runner.run(cells)
+    return runner.ledger, len(turns)
 
 
 def test_a_teacher_is_trained_beside_cells_that_need_none(tmp_path):

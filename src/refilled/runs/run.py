@@ -59,6 +59,7 @@ class Run:
         teacher, student, data, method, out, resume, settings: see :func:`refilled.distill`.
         reporter: shows progress.
         shared: what it has in common with other runs.
+        kept_in: folder of the checkpoint and metrics of a run without a run folder; None: there are none.
     """
 
     student: Network
@@ -74,11 +75,13 @@ class Run:
         resume: bool,
         reporter: Reporter,
         shared: Shared,
+        kept_in: Path | None = None,
         **settings: Any,
     ):
         self.chosen, self.method, self.resume = get_method(method), method, resume
         self.reporter, self.shared = reporter, shared
         self.folder = Path(out).expanduser() if out is not None else None
+        self.kept_in = self.folder or kept_in
         self.settings, data_settings, self.own_settings = sort_settings(self.chosen, settings)
         wanted = teacher if self.chosen.needs_teacher or self.settings.keep_teacher_classes else None
         self._check_networks(teacher, student)
@@ -220,7 +223,7 @@ class Run:
             self.train_images,
             self.settings,
             plan=self.plan,
-            folder=self.folder,
+            folder=self.kept_in,
             resume=self.resume,
             validate=_validator(self.student, self.images, dtype),
             reporter=self.reporter,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ class Places:
 
     Args:
         data: folder that holds the data sets as published, side by side; None: that of ``REFILLED_DATA``.
-        work: folder for teachers, which are trained once, students of figures, and trials of a search.
+        work: folder for teachers, which are trained once, students of figures, trials of a search, and cells
+            that have begun.
     """
 
     data: Path | None
@@ -51,6 +53,14 @@ class Places:
     def student_folder(self, cell: Cell) -> Path:
         """Run folder of a student that is trained for a figure."""
         return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
+
+    def begun_folder(self, cell: Cell) -> Path:
+        """Where a cell in training has its checkpoint."""
+        return self.work / "begun" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
+
+    def forget(self, cell: Cell) -> None:
+        """Delete the checkpoint of a cell that is done."""
+        shutil.rmtree(self.begun_folder(cell), ignore_errors=True)
 
 
 def _key_of(description: Path) -> str | None:

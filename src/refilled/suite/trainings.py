@@ -38,12 +38,14 @@ class Trainings:
         """Nothing: a run refuses what it cannot do before it decodes an image."""
 
     def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
-        """Train or fit, and measure; there is one record, at the end."""
+        """Train or fit, and measure; there is one record, at the end. A student whose training was interrupted
+        goes on where it was; when its record is written, its checkpoint is not needed any more."""
         if cell.world not in self._shared:
             self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
             self._held_out = {}
         measured = yield from self._job(cell, self._shared[cell.world])
         yield measured | {"at_once": self.at_once}
+        self.desk.places.forget(cell)
 
     def _job(self, cell: Cell, shared: Shared) -> Measuring:
         """What a cell asks for: a student unless it names a baseline, which may have to keep old classes."""
@@ -55,8 +57,8 @@ class Trainings:
         run = Run(
             self.desk.places.teacher_folder(cell.teacher) if cell.teacher else None,
             cell.student, self._data(cell), cell.method, None,
-            resume=False, reporter=Reporter(), shared=shared, device=str(self.desk.device),
-            **self._settings(cell),
+            resume=True, reporter=Reporter(), shared=shared, kept_in=self.desk.places.begun_folder(cell),
+            device=str(self.desk.device), **self._settings(cell),
         )  # fmt: skip
         seconds = yield from self.desk.shares.own_part(run.training())
         measured = measured_of(run.finish(seconds))

@@ -68,7 +68,7 @@ class Checkpoint:
         except (UserError, KeyError, ValueError, TypeError) as problem:
             raise UserError(f"{path} is damaged; delete it to start this run from its beginning") from problem
         if metadata.get("plan") != plan:
-            raise UserError(f"{path} belongs to a run with other settings; use another --out folder")
+            raise UserError(f"{path} belongs to a run with other settings; use another folder, or delete it")
         self.path = path
 
     def restore_student(self, student: nn.Module) -> None:
