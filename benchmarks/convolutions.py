@@ -23,7 +23,15 @@ from torch.nn import functional as F
 from command import run
 from refilled.labels import LabelSpace
 from refilled.models import convolution, load
-from refilled.models.convolution import Conv, ConvolvePlan, WeightPlan, convolve, library, weight_gradient
+from refilled.models.convolution import (
+    Conv,
+    ConvolvePlan,
+    WeightPlan,
+    convolve,
+    library,
+    map_gradient,
+    weight_gradient,
+)
 from refilled.training import make_deterministic
 from refilled.training.replay import warm_up
 from timing import clock
@@ -114,13 +122,13 @@ def ways_of(layer: Layer, part: str, more: bool) -> dict[Any, Callable[[], Tenso
     _, x, g, weight, stride, _ = layer
     plans: list[Any]
     if part == "forward":
-        plans = [convolution.convolve_plan(g.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
+        plans = [convolution.convolve_plan(g.shape[1]), *CONVOLVE_PLANS * more]
         ours = {plan: lambda plan=plan: convolve(x, weight, stride, plan) for plan in plans}
         return {None: lambda: F.conv2d(x, weight, None, stride, layer.side // 2)} | ours
     if part == "maps":
-        own = stride == 1 and x.shape[1] >= 16
-        plans = [convolution.convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if own else []
-        ours = {plan: lambda plan=plan: convolve(g, weight, 1, plan, back=True) for plan in plans}
+        size = (x.shape[2], x.shape[3])
+        plans = [convolution.convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
+        ours = {plan: lambda plan=plan: map_gradient(g, weight, stride, size, plan) for plan in plans}
         return {None: lambda: library(g, x, weight, stride, 0)} | ours
     used = convolution.weight_plan(x.shape[1], g.shape[1])
     plans = [*([] if used is None else [used]), *WEIGHT_PLANS * more]

@@ -17,7 +17,7 @@ SHAPES = [
     (16, 32, 8, 1, 1), (32, 64, 9, 1, 2),
 ]  # fmt: skip
 """Channels, outputs, width, side and stride."""
-FEW = [(3, 16, 8, 3, 1), (1, 16, 5, 3, 1)]
+FEW = [(3, 16, 8, 3, 1), (1, 16, 5, 3, 1), (3, 32, 7, 3, 2), (4, 16, 6, 1, 1)]
 with_kernels = pytest.mark.skipif(
     convolution.kernels is None or (DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
     reason="needs Triton, and a CUDA device or TRITON_INTERPRET=1",
@@ -54,14 +54,15 @@ def make_layer(channels, outputs, width, side, stride):
         ConvolvePlan(128, 4, outputs=128, channels=128, stages=1),
     ],
 )
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*FEW, *SHAPES])
 def test_maps_are_the_librarys(shape, plan):
     x, weight, y, g = make_layer(*shape)
     stride = shape[-1]
     assert error(convolution.convolve(x, weight, stride, plan), y) < NEAR
-    if stride == 1:
-        found = convolution.convolve(g, weight, 1, plan, back=True)
-        assert error(found, library(g, x, weight, 1, 0)) < NEAR
+    if x.shape[1] >= 16:
+        found = convolution.map_gradient(g, weight, stride, tuple(x.shape[2:]), plan)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert error(found, library(g, x, weight, stride, 0)) < NEAR
 
 
 @with_kernels
@@ -111,7 +112,7 @@ def test_what_needs_no_gradient_gets_none(monkeypatch):
     x, weight, _, g = make_layer(*SHAPES[0])
     monkeypatch.setattr(convolution, "library", None)
     y = Convolution.apply(x, weight.requires_grad_(), 1)
-    monkeypatch.setattr(convolution, "convolve", None)
+    monkeypatch.setattr(convolution, "map_gradient", None)
     (found,) = torch.autograd.grad(y, [weight], g)
     assert found.shape == weight.shape
 
@@ -122,6 +123,7 @@ def test_what_needs_no_gradient_gets_none(monkeypatch):
         (Conv(32, 64, 3, padding=1, stride=2, bias=False), True),
         (Conv(64, 64, 1, bias=False), True),
         (Conv(3, 16, 3, padding=1, bias=False), True),
+        (Conv(32, 64, 3, padding=1, stride=3, bias=False), False),
         (Conv(32, 64, 3, padding=1), False),
         (Conv(32, 64, 3, bias=False), False),
         (Conv(32, 64, 5, padding=2, bias=False), False),

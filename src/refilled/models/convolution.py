@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 try:
     import triton
@@ -20,6 +19,7 @@ except ImportError:  # only a GPU needs it
 _MOST_CHANNELS = 128  # more were not measured
 _MEASURED_ON = (9, 0)  # compute capability
 _PLACES = 2**31  # that a kernel can count
+_FEW_PIXELS = 128  # of a program, where all taps of few channels are taken at once
 
 
 class ConvolvePlan(NamedTuple):
@@ -66,23 +66,57 @@ def weight_plan(channels: int, outputs: int) -> WeightPlan | None:
     return WeightPlan(programs=264 if outputs <= 32 else 132)
 
 
-def convolve(x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan, back: bool = False) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan) -> Tensor:
     """The convolution of maps [N, C, H, W] by weights [D, C, side, side], with borders of side // 2, all in
-    channels-last memory; back: of gradients [N, D, H, W], to those of the maps before, without strides."""
+    channels-last memory."""
     side = weight.shape[-1]
     images, inner, height, width = x.shape
-    outer = weight.shape[1] if back else weight.shape[0]
-    down, across = -(-height // stride), -(-width // stride)
-    y = torch.empty(
-        images, outer, down, across, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
-    )
+    outer, down, across = weight.shape[0], -(-height // stride), -(-width // stride)
+    y = _maps_like(x, images, outer, down, across)
     pixels, block = images * down * across, min(outer, plan.outputs)
+    if inner < 16:
+        kernels.convolve_few[(triton.cdiv(pixels, _FEW_PIXELS),)](
+            x, weight, y, pixels, height, width, down, across,
+            C=inner, K=_columns(side, inner), N=outer, M=_FEW_PIXELS, SIDE=side, STRIDE=stride,
+        )  # fmt: skip
+        return y
     kernels.convolve[(outer // block, triton.cdiv(pixels, plan.pixels))](
         x, weight, y, pixels, height, width, down, across,
         K=inner, N=outer, BK=min(inner, plan.channels), BN=block, M=plan.pixels, SIDE=side, STRIDE=stride,
-        BACK=back, num_warps=plan.warps, num_stages=plan.stages,
+        BACK=False, num_warps=plan.warps, num_stages=plan.stages,
     )  # fmt: skip
     return y
+
+
+def map_gradient(g: Tensor, weight: Tensor, stride: int, size: tuple[int, int], plan: ConvolvePlan) -> Tensor:
+    """Gradient [N, C, H, W], with (H, W) = size, by gradients g [N, D, H', W'] behind a convolution with a
+    stride of 1 or 2, at least 16 channels and borders of side // 2; all in channels-last memory."""
+    side, (height, width) = weight.shape[-1], size
+    images, inner, down, across = g.shape
+    outer = weight.shape[1]
+    y = _maps_like(g, images, outer, height, width)
+    pixels, block = images * down * across, min(outer, plan.outputs)
+    common: dict[str, Any] = {"K": inner, "N": outer, "BK": min(inner, plan.channels), "BN": block}
+    common |= {"M": plan.pixels, "SIDE": side, "num_warps": plan.warps, "num_stages": plan.stages}
+    grid = (outer // block, triton.cdiv(pixels, plan.pixels))
+    if stride == 1:
+        kernels.convolve[grid](
+            g, weight, y, pixels, down, across, height, width, STRIDE=1, BACK=True, **common
+        )
+    else:
+        kernels.spread[(*grid, 4)](g, weight, y, pixels, height, width, down, across, **common)
+    return y
+
+
+def _maps_like(x: Tensor, images: int, channels: int, height: int, width: int) -> Tensor:
+    return torch.empty(
+        images, channels, height, width, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+
+
+def _columns(side: int, channels: int) -> int:
+    """A power of two that has all taps of all channels."""
+    return max(16, triton.next_power_of_2(side * side * channels))
 
 
 def weight_gradient(x: Tensor, g: Tensor, side: int, stride: int, plan: WeightPlan) -> Tensor:
@@ -100,8 +134,8 @@ def weight_gradient(x: Tensor, g: Tensor, side: int, stride: int, plan: WeightPl
     common: dict[str, Any] = {"M": plan.step, "SIDE": side, "STRIDE": stride}
     common |= {"num_warps": plan.warps, "num_stages": plan.stages}
     if channels < 16:
-        columns = max(16, triton.next_power_of_2(taps * channels))
-        kernels.weight_gradient_of_few[(parts,)](
+        columns = _columns(side, channels)
+        kernels.weight_gradient_few[(parts,)](
             x, g, out, pixels, each, height, width, down, across, C=channels, K=columns, D=outputs, **common
         )
     else:
@@ -130,8 +164,6 @@ class Convolution(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         weight = weight.to(x.dtype, memory_format=torch.channels_last)
         ctx.save_for_backward(x, weight)
-        if x.shape[1] < 16:
-            return F.conv2d(x, weight, None, stride, weight.shape[-1] // 2)
         return convolve(x, weight, stride, convolve_plan(weight.shape[0]))
 
     @staticmethod
@@ -141,18 +173,18 @@ class Convolution(torch.autograd.Function):
         stride, of_x, of_weight = ctx.stride, None, None
         g = g.contiguous(memory_format=torch.channels_last)
         if ctx.needs_input_grad[0]:
-            own = stride == 1 and x.shape[1] >= 16
+            plan = convolve_plan(x.shape[1])
             of_x = (
-                convolve(g, weight, 1, convolve_plan(weight.shape[1]), back=True)
-                if own
-                else library(g, x, weight, stride, 0)
+                library(g, x, weight, stride, 0)
+                if x.shape[1] < 16
+                else map_gradient(g, weight, stride, (x.shape[2], x.shape[3]), plan)
             )
         if ctx.needs_input_grad[1]:
-            plan = weight_plan(x.shape[1], g.shape[1])
+            parts = weight_plan(x.shape[1], g.shape[1])
             of_weight = (
                 library(g, x, weight, stride, 1).float()
-                if plan is None
-                else weight_gradient(x, g, weight.shape[-1], stride, plan)
+                if parts is None
+                else weight_gradient(x, g, weight.shape[-1], stride, parts)
             )
         return of_x, of_weight, None
 
@@ -185,7 +217,7 @@ def is_known(layer: nn.Conv2d) -> bool:
     numbers of channels that are powers of two from 16 to 128, or fewer before."""
     side, before, behind = layer.kernel_size[0], layer.in_channels, layer.out_channels
     plain = layer.groups == 1 and layer.bias is None and layer.dilation == (1, 1)
-    square = layer.kernel_size == (side, side) and layer.stride == (layer.stride[0],) * 2
+    square = layer.kernel_size == (side, side) and layer.stride in ((1, 1), (2, 2))
     bordered = side in (1, 3) and layer.padding == (side // 2, side // 2) and layer.padding_mode == "zeros"
     few = before < 16 and side * side * before <= 64
     return plain and square and bordered and _is_wide(behind) and (few or _is_wide(before))

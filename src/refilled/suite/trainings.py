@@ -38,8 +38,8 @@ class Trainings:
         """Nothing: a run refuses what it cannot do before it decodes an image."""
 
     def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
-        """Train or fit, and measure; there is one record, at the end. A student whose training was interrupted
-        goes on where it was; when its record is written, its checkpoint is not needed any more."""
+        """Train or fit, and measure; there is one record, at the end. A training that was interrupted goes on
+        where it was; once its record is written, its checkpoint is not needed any more."""
         if cell.world not in self._shared:
             self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
             self._held_out = {}
