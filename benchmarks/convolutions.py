@@ -4,9 +4,10 @@
     python benchmarks/convolutions.py --student wrn-40-2 --batch-size 256 --together 1 4 8
 
 First each convolution of the student by itself, alone and four at once, then whole training steps in captured
-graphs, several at once: the library's, and with ours where they are known to be faster
-(refilled.models.convolution). With --plans, other ways to divide the work are compared, too: what to look at
-on another kind of GPU.
+graphs, several at once: the library's, with ours where they are known to be faster
+(refilled.models.convolution), and, of a Wide ResNet, a candidate whose normalisation goes along with them
+(``fused_wide.py``). With --plans, other ways to divide the work are compared, too: what to look at on another
+kind of GPU.
 """
 
 import argparse
@@ -17,10 +18,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from command import run
+from fused_wide import fused_maps
 from refilled.labels import LabelSpace
 from refilled.models import convolution, load
 from refilled.models.convolution import (
@@ -32,6 +35,7 @@ from refilled.models.convolution import (
     map_gradient,
     weight_gradient,
 )
+from refilled.models.wide_resnet import WideResNet
 from refilled.training import make_deterministic
 from refilled.training.replay import warm_up
 from timing import clock
@@ -201,6 +205,8 @@ def main() -> None:
         "--compile", action="store_true", help="the network of a step; without it, a step has none of ours"
     )
     parser.add_argument("--plans", action="store_true", help="compare other ways to divide the work, too")
+    parser.add_argument("--steps-only", action="store_true", help="nothing by itself")
+    parser.add_argument("--combine", action="store_true", help="let the compiler put small kernels together")
     asked = parser.parse_args()
     if convolution.kernels is None or not torch.cuda.is_available():
         parser.error("this needs a GPU and Triton")
@@ -212,16 +218,18 @@ def main() -> None:
         if isinstance(layer, nn.Conv2d) and not convolution.is_known(layer):
             parser.error(f"{asked.student}: {layer} is not one that our kernels know")
     layers = list(convolutions(network.to(device), asked.batch_size, device))
-    for part in ("forward", "maps", "weights"):
+    for part in () if asked.steps_only else ("forward", "maps", "weights"):
         compare(layers, part, streams[:4], asked.plans)
-    for whose in ("the library's", "ours"):
+    ways: dict[str, Any] = {
+        "the library's": mock.patch.object(Conv, "forward", nn.Conv2d.forward),
+        "ours": contextlib.nullcontext(),
+    }
+    if isinstance(network, WideResNet):
+        ways["ours with normalisation"] = mock.patch.object(WideResNet, "feature_maps", fused_maps)
+    torch._inductor.config.combo_kernels = asked.combine
+    for whose, way in ways.items():
         torch._dynamo.reset()
-        ours = (
-            contextlib.nullcontext()
-            if whose == "ours"
-            else mock.patch.object(Conv, "forward", nn.Conv2d.forward)
-        )
-        with ours:
+        with way:
             steps = [make_step(asked.student, asked.batch_size, asked.compile, device) for _ in streams]
             graphs = [captured(step, stream) for step, stream in zip(steps, streams)]
         for number in asked.together:
