@@ -12,6 +12,8 @@ from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
 from refilled.suite.cell import pairs
+from refilled.suite.figures.figure import Studio
+from refilled.suite.figures.students import trained
 from refilled.suite.incremental import teacher_with_probe
 from refilled.training import LossIsNotFinite
 
@@ -69,6 +71,26 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
         assert found.of(cell)["epochs"] == expected.of(cell)["epochs"]
     assert not checkpoint.exists()
     assert list((began / "begun").iterdir()) == []
+
+
+def test_students_are_kept_for_figures(tmp_path):
+    """A figure takes them as they are, and so does a grid that lost its ledger."""
+    cells = two_stage_cells()
+    runner = Bench(
+        Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", [].append, keep_students=True
+    )
+    runner.run(cells)
+    said = []
+    studio = Studio(runner.ledger, runner.desk.places, "cpu", tiny=True, say=said.append)
+    measured = runner.ledger.of(cells[0])["test_accuracy"]
+    assert trained(studio, cells[0], "").accuracy == measured
+    assert said == []
+    assert not (tmp_path / "begun").exists()
+    again = Bench(
+        Ledger(tmp_path / "other.jsonl"), Places(None, tmp_path), "cpu", said.append, keep_students=True
+    )
+    again.run(cells)
+    assert again.ledger.of(cells[0])["test_accuracy"] == measured
 
 
 def test_a_cell_that_begins_to_learn_otherwise_does_not_go_on(tmp_path):

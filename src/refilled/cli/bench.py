@@ -48,7 +48,8 @@ class BenchCommand:
     data: Path | None = None
     """Folder that holds the data sets as published, side by side; none: that of REFILLED_DATA."""
     work: Path = suite.WORK
-    """Folder for teachers, which are trained once, students of figures, and trials of --tune."""
+    """Folder for teachers, which are trained once, students of figures, trials of --tune, and trainings that
+    were interrupted: they go on."""
     ledger: Path = Path("results/ledger.jsonl")
     """File of finished runs; each is appended as it ends."""
     render: bool = False
@@ -66,6 +67,8 @@ class BenchCommand:
     """Train this many at the same time; none: on a GPU four trainings or 256 tasks, else one or eight."""
     minutes: float | None = None
     """Begin no cell that would probably end later than this, and say how many are left; none: run all."""
+    keep_students: bool = False
+    """Keep the students of cells that are run, as run folders in --work: figures look for them there."""
     compile: bool = False
     """Compile networks and losses; pays for long runs on a GPU. Cells with few images are run as they are."""
     device: str = "auto"
@@ -98,7 +101,7 @@ class BenchCommand:
         check_number("--minutes", self.minutes, above=0)
         bench = suite.Bench(
             ledger, places, self.device, say, self.together, make_reporter(True),
-            60 * self.minutes if self.minutes is not None else None, compile=self.compile,
+            60 * self.minutes if self.minutes is not None else None, self.keep_students, compile=self.compile,
         )  # fmt: skip
         if self.tune is not None:
             folder = ledger.path.parent / "tuned"

@@ -29,6 +29,7 @@ class Bench:
         together: trainings, or tasks of a cell, at the same time; None: as many as suit the device.
         reporter: shows how far a long cell is; None: nothing does.
         seconds: no cell begins that would probably end later than this; None: all do.
+        keep_students: in run folders, where figures look for them.
         settings: of trainings, that say how and not what: ``compile``, ``step``.
     """
 
@@ -41,11 +42,19 @@ class Bench:
         together: int | None = None,
         reporter: Reporter | None = None,
         seconds: float | None = None,
+        keep_students: bool = False,
         **settings: Any,
     ):
         self.ledger, self.say, self.seconds = ledger, say, seconds
         self._began, self._longest = time.monotonic(), 0.0
-        self.desk = Desk(places, pick_device(device), together, settings, reporter or Reporter())
+        self.desk = Desk(
+            places,
+            pick_device(device),
+            together,
+            settings,
+            reporter or Reporter(),
+            keep_students=keep_students,
+        )
         self.trainings, self.tasks = Trainings(self.desk), TaskRuns(self.desk)
         self.teachers = TeacherRuns(ledger, self.desk, say)
         self._runners: dict[str, Runner] = {Cell.kind: self.trainings, TaskCell.kind: self.tasks}

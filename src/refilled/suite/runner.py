@@ -28,6 +28,8 @@ class Desk:
     """Shows how far a long cell is."""
     shares: Shares = field(default_factory=Shares)
     """Of the time, of trainings that take turns."""
+    keep_students: bool = False
+    """In run folders, where figures look for them."""
 
 
 class Runner(Protocol):

@@ -54,14 +54,17 @@ class Trainings:
         return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
 
     def _student(self, cell: Cell, shared: Shared) -> Measuring:
+        places = self.desk.places
+        # Those that keep their teacher's classes are judged once more, below: a finished one could not be.
+        folder = places.student_folder(cell) if self.desk.keep_students and not keeps(cell) else None
         run = Run(
-            self.desk.places.teacher_folder(cell.teacher) if cell.teacher else None,
-            cell.student, self._data(cell), cell.method, None,
-            resume=True, reporter=Reporter(), shared=shared, kept_in=self.desk.places.begun_folder(cell),
+            places.teacher_folder(cell.teacher) if cell.teacher else None,
+            cell.student, self._data(cell), cell.method, folder,
+            resume=True, reporter=Reporter(), shared=shared, kept_in=places.begun_folder(cell),
             device=str(self.desk.device), **self._settings(cell),
         )  # fmt: skip
-        seconds = yield from self.desk.shares.own_part(run.training())
-        measured = measured_of(run.finish(seconds))
+        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training())))
+        measured = measured_of(result)
         if cell.on_validation:  # its data had no other images
             return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}
         if keeps(cell) and cell.teacher is not None:
