@@ -1,13 +1,12 @@
 """Our convolutions and their gradients against the library's.
 
-    python benchmarks/convolutions.py --compile                 # needs a GPU and Triton
+    python benchmarks/convolutions.py                           # needs a GPU and Triton
     python benchmarks/convolutions.py --student wrn-40-2 --batch-size 256 --together 1 4 8
 
-First each convolution of the student by itself, alone and four at once, then whole training steps in captured
-graphs, several at once: the library's, with ours where they are known to be faster
-(refilled.models.convolution), and, of a Wide ResNet, a candidate whose normalisation goes along with them
-(``fused_wide.py``). With --plans, other ways to divide the work are compared, too: what to look at on another
-kind of GPU.
+First each convolution of the student by itself, alone and four at once, then whole compiled training steps in
+captured graphs, several at once: with the library's, with ours (refilled.models.convolution), and, of a Wide
+ResNet, with a candidate whose normalisation goes along with them (``fused_wide.py``). With --plans, other
+ways to divide the work are compared, too: what to look at on another kind of GPU.
 """
 
 import argparse
@@ -134,7 +133,7 @@ def ways_of(layer: Layer, part: str, more: bool) -> dict[Any, Callable[[], Tenso
         plans = [convolution.convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
         ours = {plan: lambda plan=plan: map_gradient(g, weight, stride, size, plan) for plan in plans}
         return {None: lambda: library(g, x, weight, stride, 0)} | ours
-    used = convolution.weight_plan(x.shape[1], g.shape[1])
+    used = convolution.weight_plan(x.shape[1], g.shape[1], layer.side)
     plans = [*([] if used is None else [used]), *WEIGHT_PLANS * more]
     ours = {plan: lambda plan=plan: weight_gradient(x, g, layer.side, stride, plan) for plan in plans}
     return {None: lambda: library(g, x, weight, stride, 1)} | ours
@@ -172,8 +171,8 @@ def compare(layers: list[Layer], part: str, streams: list[torch.cuda.Stream], mo
         print(f"{part} in all where there are ours: {numbers}", flush=True)
 
 
-def make_step(spec: str, size: int, compile: bool, device: torch.device) -> Callable[[], None]:
-    """A training step with fixed images: forward, cross-entropy, backward, SGD."""
+def make_step(spec: str, size: int, device: torch.device) -> Callable[[], None]:
+    """A compiled training step with fixed images: forward, cross-entropy, backward, SGD."""
     network: Any = load(spec, LabelSpace(str(label) for label in range(CLASSES)), image_size=SIDE)
     network = network.to(device, memory_format=torch.channels_last).train()
     optimiser = torch.optim.SGD(
@@ -181,8 +180,7 @@ def make_step(spec: str, size: int, compile: bool, device: torch.device) -> Call
     )
     images = torch.randn(size, 3, SIDE, SIDE, device=device).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(0, CLASSES, (size,), device=device)
-    method = type(network).feature_maps
-    maps = torch.compile(method) if compile else method
+    maps = torch.compile(type(network).feature_maps)
 
     def step() -> None:
         with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -201,9 +199,6 @@ def main() -> None:
     parser.add_argument("--student", default="wrn-16-2")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--together", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument(
-        "--compile", action="store_true", help="the network of a step; without it, a step has none of ours"
-    )
     parser.add_argument("--plans", action="store_true", help="compare other ways to divide the work, too")
     parser.add_argument("--steps-only", action="store_true", help="nothing by itself")
     parser.add_argument("--combine", action="store_true", help="let the compiler put small kernels together")
@@ -230,7 +225,7 @@ def main() -> None:
     for whose, way in ways.items():
         torch._dynamo.reset()
         with way:
-            steps = [make_step(asked.student, asked.batch_size, asked.compile, device) for _ in streams]
+            steps = [make_step(asked.student, asked.batch_size, device) for _ in streams]
             graphs = [captured(step, stream) for step, stream in zip(steps, streams)]
         for number in asked.together:
             each = microseconds(graphs[:number], streams[:number], 50)

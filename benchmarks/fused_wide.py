@@ -122,7 +122,7 @@ def gradient_before(
 
 def of_weights(x: Tensor, g: Tensor, weight: Tensor, stride: int) -> Tensor:
     """The gradient of a convolution's weights, float32."""
-    plan = weight_plan(x.shape[1], g.shape[1])
+    plan = weight_plan(x.shape[1], g.shape[1], weight.shape[-1])
     if plan is None:
         return library(g, x, weight, stride, 1).float()
     return weight_gradient(x, g, weight.shape[-1], stride, plan)

@@ -1,6 +1,7 @@
 """Our kernels need Triton, and a GPU or its interpreter (TRITON_INTERPRET=1); their layer does not."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -155,6 +156,7 @@ def test_the_gpu_is_asked_for_once_and_does_not_break_the_graph(monkeypatch):
     """What decides is looked up while compiling."""
     asked = []
     monkeypatch.setattr(convolution, "kernels", object())
+    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__="3.6.0"), raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: asked.append(device) or (8, 0))
 
     def look(maps):
@@ -165,20 +167,44 @@ def test_the_gpu_is_asked_for_once_and_does_not_break_the_graph(monkeypatch):
     assert asked == [0]
 
 
+@pytest.mark.parametrize(
+    ("version", "capability", "known"),
+    [("3.6.0", (9, 0), True), ("3.10.0", (9, 0), True), ("3.5.1", (9, 0), False), ("3.6.0", (8, 0), False)],
+)
+def test_kernels_are_for_what_they_were_tried_on(monkeypatch, version, capability, known):
+    monkeypatch.setattr(convolution, "kernels", object())
+    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__=version), raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert convolution._is_known(0) == known
+    monkeypatch.setattr(convolution, "kernels", None)
+    assert not convolution._is_known(0)
+
+
+def test_an_exported_layer_is_the_librarys(monkeypatch):
+    monkeypatch.setattr(Conv, "_own_type", lambda self, maps: pytest.fail("asked for our kernels"))
+    layer, maps = Conv(16, 32, 3, padding=1, bias=False), torch.randn(2, 16, 5, 5)
+    program = torch.export.export(layer, (maps,), strict=False)
+    assert torch.equal(program.module()(maps), layer(maps))
+
+
 @on_gpu
 @pytest.mark.parametrize("half", [True, False])
-def test_a_compiled_layer_has_our_kernels_in_half_precision(half):
+def test_compiled_layers_have_our_kernels_in_half_precision(half):
+    """A stem, in memory that is not channels-last, strides, and a projection."""
     torch._dynamo.reset()
-    layer = Conv(16, 32, 3, padding=1, bias=False).cuda()
-    x = last(torch.randn(4, 16, 8, 8, device="cuda")).requires_grad_()
-    compiled = torch.compile(lambda maps: layer(maps), fullgraph=True)
+    layers = nn.Sequential(
+        Conv(3, 16, 3, padding=1, bias=False), Conv(16, 32, 3, padding=1, stride=2, bias=False),
+        Conv(32, 64, 1, bias=False),
+    ).cuda()  # fmt: skip
+    x = torch.randn(4, 3, 9, 8, device="cuda").requires_grad_()
+    compiled = torch.compile(lambda maps: layers(maps), fullgraph=True)
 
     def results(way):
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
             y = way(x)
-        return [y, *torch.autograd.grad(y, [x, layer.weight], torch.ones_like(y))]
+        return [y, *torch.autograd.grad(y, [x, *layers.parameters()], torch.ones_like(y))]
 
-    expected, found = results(layer), results(compiled)
+    expected, found = results(layers), results(compiled)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         results(compiled)
         torch.cuda.synchronize()

@@ -1,6 +1,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from refilled.errors import UserError
 from refilled.models.weights import read_weights, write_tensors
+from refilled.runs import run as runs_run
 from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
@@ -85,7 +87,7 @@ def test_students_are_kept_for_figures(tmp_path):
     measured = runner.ledger.of(cells[0])["test_accuracy"]
     assert trained(studio, cells[0], "").accuracy == measured
     assert said == []
-    assert not (tmp_path / "begun").exists()
+    assert list(tmp_path.glob("begun/*")) == []
     again = Bench(
         Ledger(tmp_path / "other.jsonl"), Places(None, tmp_path), "cpu", said.append, keep_students=True
     )
@@ -93,15 +95,48 @@ def test_students_are_kept_for_figures(tmp_path):
     assert again.ledger.of(cells[0])["test_accuracy"] == measured
 
 
-def test_a_cell_that_begins_to_learn_otherwise_does_not_go_on(tmp_path):
+@pytest.mark.parametrize("change", ["another teacher", "other images", "damaged", "nothing, spelt otherwise"])
+def test_an_interrupted_training_goes_on_only_as_what_it_was(tmp_path, monkeypatch, change):
     cells = two_stage_cells()
+    _, turns = watched_turns(tmp_path / "whole", cells)
+    began = tmp_path / "began"
     with pytest.raises(KeyboardInterrupt):
-        watched_turns(tmp_path, cells, most=30)
-    (checkpoint,) = tmp_path.glob("begun/*/checkpoint/last.safetensors")
-    tensors, metadata = read_weights(checkpoint)
-    write_tensors(checkpoint, tensors, metadata | {"plan": "another"})
-    with pytest.raises(UserError, match=r"last\.safetensors belongs to a run with other settings.*delete it"):
-        watched_turns(tmp_path, cells)
+        watched_turns(began, cells, most=turns * 3 // 4)
+    (checkpoint,) = began.glob("begun/*/checkpoint/last.safetensors")
+    if change == "another teacher":
+        (weights,) = began.glob("teachers/*/student.safetensors")
+        tensors, texts = read_weights(weights)
+        write_tensors(weights, {name: 1.01 * value for name, value in tensors.items()}, texts)
+    elif change == "other images":
+        monkeypatch.setattr(runs_run, "data_facts", lambda *given: {"digest": "another"})
+    elif change == "damaged":
+        checkpoint.write_bytes(b"no")
+    else:
+        monkeypatch.chdir(began)
+        began = Path()
+    _, more = watched_turns(began, cells)
+    assert more < turns // 2 if "nothing" in change else more == turns
+    assert not checkpoint.exists()
+
+
+def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
+    """Interrupted after its record was written, before it was forgotten."""
+    cells = two_stage_cells()
+    _, turns = watched_turns(tmp_path / "whole", cells)
+    with pytest.raises(KeyboardInterrupt):
+        watched_turns(tmp_path, cells, most=turns, before=False)
+    assert len(list(tmp_path.glob("begun/*/checkpoint/*"))) == 1
+    _, more = watched_turns(tmp_path, cells)
+    assert (more, list(tmp_path.glob("begun/*"))) == (0, [])
+
+
+def test_a_cell_that_another_process_trains_is_trained_apart(tmp_path):
+    cells = two_stage_cells()
+    expected, _ = watched_turns(tmp_path / "whole", cells)
+    with Places(None, tmp_path).begun_folder(cells[0]) as folder:
+        found, _ = watched_turns(tmp_path, cells)
+        assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert found.of(cells[0])["test_accuracy"] == expected.of(cells[0])["test_accuracy"]
 
 
 def two_stage_cells():
@@ -111,8 +146,9 @@ def two_stage_cells():
     return [cell.with_settings(epochs=12) for cell in cells_of(table, where, OverSeeds(1), tiny=True)]
 
 
-def watched_turns(folder, cells, most=None):
-    """Run cells; their ledger, and the number of turns, of which there may be too many."""
+def watched_turns(folder, cells, most=None, before=True):
+    """Run cells; their ledger, and the number of turns, of which there may be too many: the last one is not
+    over then, or, if not ``before``, it is."""
     runner = Bench(
         Ledger(folder / "ledger.jsonl"), Places(None, folder), "cpu", [].append, checkpoint_seconds=0.0
     )
@@ -121,9 +157,11 @@ def watched_turns(folder, cells, most=None):
     def watched(cell, before):
         for measured in make(cell, before):
             turns.append(cell)
-            if len(turns) == most:
+            if before and len(turns) == most:
                 raise KeyboardInterrupt
             yield measured
+            if len(turns) == most:
+                raise KeyboardInterrupt
 
     runner.trainings.run = watched
     runner.run(cells)

@@ -15,13 +15,17 @@ def clock(monkeypatch):
     return now
 
 
-def training(clock, steps, each=1.0):
-    """Says how long it took from its first step to its last, as real ones do."""
-    began = clock["s"]
-    for _ in range(steps):
-        clock["s"] += each
-        yield
-    return clock["s"] - began
+def training(clock, steps, each=1.0, before=0.0):
+    """Started with a clock of its own, by which it says how long it took from its first step to its last."""
+
+    def start(own):
+        began = own() - before
+        for _ in range(steps):
+            clock["s"] += each
+            yield
+        return own() - began
+
+    return start
 
 
 def test_alone_all_time_is_its_own(clock):
@@ -50,23 +54,35 @@ def test_places_that_stay_empty_count_for_nobody(clock):
     assert take_turns([shares.own_part(training(clock, 5))], 4) == [pytest.approx(5.0)]
 
 
-def test_seconds_before_an_interruption_count_in_the_same_part(clock):
-    def resumed():
-        yield from training(clock, 4)
-        return 12.0  # eight of them before
-
+def test_seconds_before_an_interruption_stay_what_they_were(clock):
+    """Eight of its own before, then four steps beside another training, whatever shared the time before."""
     shares = Shares()
-    assert take_turns([shares.own_part(resumed())], 1) == [pytest.approx(12.0)]
+    jobs = [shares.own_part(training(clock, 4, before=8.0)), shares.own_part(training(clock, 4))]
+    resumed, _ = take_turns(jobs, 2)
+    assert resumed == pytest.approx(12.0, abs=0.6)
+
+
+def test_the_clock_can_be_read_at_any_time(clock):
+    """As for a checkpoint: in the middle of a step that has taken half of it so far."""
+    read = []
+
+    def start(own):
+        clock["s"] += 2.0
+        read.append(own())
+        yield
+
+    take_turns([Shares().own_part(start)], 1)
+    assert read == [pytest.approx(2.0)]
 
 
 def test_one_that_breaks_down_leaves_the_time_to_the_others(clock):
-    def broken():
+    def broken(own):
         yield
         raise ValueError("no")
 
     shares = Shares()
     with pytest.raises(ValueError, match="no"):
-        take_turns([shares.own_part(broken())], 1)
+        take_turns([shares.own_part(broken)], 1)
     assert shares.active == 0
     stopped = shares.own_part(training(clock, 5))
     next(stopped)

@@ -1,7 +1,8 @@
-"""A convolution whose compiled form has kernels of our own where they are faster than the library's.
+"""A convolution whose compiled form has kernels of our own where the library's are slow.
 
-They are for what our students have: 3x3 and 1x1, few channels, half precision, on a GPU. They were chosen by
-benchmarks/convolutions.py; where nothing was measured, the library does the work.
+They are for what our students have: 3x3 and 1x1, few channels, half precision, on a GPU. They were chosen for
+a WRN-16-2 by benchmarks/convolutions.py; of other numbers of channels and other devices nothing is known, and
+the library does the work.
 """
 
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ except ImportError:  # only a GPU needs it
 
 _MOST_CHANNELS = 128  # more were not measured
 _MEASURED_ON = (9, 0)  # compute capability
+_TRITON = (3, 6)  # that they were tried with; earlier ones may not know all that they say
 _PLACES = 2**31  # that a kernel can count
 _FEW_PIXELS = 128  # of a program, where all taps of few channels are taken at once
 
@@ -59,10 +61,12 @@ def convolve_plan(outputs: int) -> ConvolvePlan:
     return ConvolvePlan(pixels, warps=8 if pixels > 64 else 4)
 
 
-def weight_plan(channels: int, outputs: int) -> WeightPlan | None:
-    """What is fast for that many channels before and behind; None: the library is."""
+def weight_plan(channels: int, outputs: int, side: int) -> WeightPlan | None:
+    """What is fast for so many channels before and behind, and weights of that side; None: the library is."""
     if channels >= 128:
         return None
+    if channels < 16 or side == 1:
+        return WeightPlan(programs=132, step=128, channels=64)
     return WeightPlan(programs=264 if outputs <= 32 else 132)
 
 
@@ -180,7 +184,7 @@ class Convolution(torch.autograd.Function):
                 else map_gradient(g, weight, stride, (x.shape[2], x.shape[3]), plan)
             )
         if ctx.needs_input_grad[1]:
-            parts = weight_plan(x.shape[1], g.shape[1])
+            parts = weight_plan(x.shape[1], g.shape[1], weight.shape[-1])
             of_weight = (
                 library(g, x, weight, stride, 1).float()
                 if parts is None
@@ -190,15 +194,15 @@ class Convolution(torch.autograd.Function):
 
 
 class Conv(nn.Conv2d):
-    """``torch.nn.Conv2d``, with our kernels where a compiled network has it and they are known to be faster.
+    """``torch.nn.Conv2d``, with our kernels in a compiled network, where :func:`is_known` knows the layer.
 
-    They take a while to be made themselves, and have no second derivatives; so does, and has none, a compiled
-    network. Elsewhere it is the library's layer.
+    Only there: it takes seconds to make them, and they have no second derivatives.
     """
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [N, C, H, W] become [N, D, H', W']."""
-        if torch.compiler.is_compiling() and (dtype := self._own_type(maps)) is not None:
+        # Not is_compiling: that is true while exporting, too.
+        if torch.compiler.is_dynamo_compiling() and (dtype := self._own_type(maps)) is not None:
             with torch.autocast("cuda", enabled=False):
                 return Convolution.apply(maps.to(dtype), self.weight, self.stride[0])
         return super().forward(maps)
@@ -230,4 +234,6 @@ def _is_wide(channels: int) -> bool:
 @torch.compiler.assume_constant_result
 def _is_known(device: int) -> bool:
     """Whether our kernels can run, and were measured, on such a GPU."""
-    return kernels is not None and torch.cuda.get_device_capability(device) == _MEASURED_ON
+    if kernels is None or tuple(map(int, triton.__version__.split(".")[:2])) < _TRITON:
+        return False
+    return torch.cuda.get_device_capability(device) == _MEASURED_ON

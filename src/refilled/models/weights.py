@@ -22,6 +22,15 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise UserError(f"{path} is damaged or no safetensors file ({error}); get it again") from error
 
 
+def read_texts(path: Path) -> dict[str, str]:
+    """The texts that were stored with tensors; those are not read."""
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged or no safetensors file ({error}); get it again") from error
+
+
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """Write tensors by name, and texts with them; the file appears whole or not at all."""
     # A tensor of its own each: safetensors refuses two names for one memory.

@@ -1,6 +1,7 @@
 """One run from beginning to end: data, teacher, student, training, evaluation, run folder."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from refilled.methods.keeping import (
 from refilled.methods.refilled_settings import RefilledSettings
 from refilled.methods.shared_head import check_head
 from refilled.models import Network, save_network
+from refilled.runs.begun import Begun
 from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, begun_run, check_run_folder, start_run_folder
 from refilled.runs.prepare import (
@@ -59,7 +61,7 @@ class Run:
         teacher, student, data, method, out, resume, settings: see :func:`refilled.distill`.
         reporter: shows progress.
         shared: what it has in common with other runs.
-        kept_in: folder of the checkpoint and metrics of a run without a run folder; None: there are none.
+        begun: of a run without a run folder that can go on; None: it cannot.
     """
 
     student: Network
@@ -75,13 +77,13 @@ class Run:
         resume: bool,
         reporter: Reporter,
         shared: Shared,
-        kept_in: Path | None = None,
+        begun: Begun | None = None,
         **settings: Any,
     ):
         self.chosen, self.method, self.resume = get_method(method), method, resume
         self.reporter, self.shared = reporter, shared
         self.folder = Path(out).expanduser() if out is not None else None
-        self.kept_in = self.folder or kept_in
+        self.begun = begun if self.folder is None else None
         self.settings, data_settings, self.own_settings = sort_settings(self.chosen, settings)
         wanted = teacher if self.chosen.needs_teacher or self.settings.keep_teacher_classes else None
         self._check_networks(teacher, student)
@@ -104,6 +106,8 @@ class Run:
         facts = data_facts(splits, unlabelled)
         if self.folder is not None:
             check_same_data(self.folder, facts, splits.name)
+        if self.begun is not None:
+            self.plan = self.begun.plan(facts)
         self._make_networks(wanted, student, splits, data_settings, unlabelled is not None)
         size = wanted_size(splits, data_settings, self.teacher, self.student)
         self.images = shared.images(
@@ -214,20 +218,22 @@ class Run:
 
     # --------------------------------------------------------------------------------------------------
 
-    def training(self) -> Training:
-        """The training, to be run."""
+    def training(self, clock: Callable[[], float] = time.monotonic) -> Training:
+        """The training, to be run; the clock says what its seconds are."""
         dtype = self.settings.autocast_dtype(self.student.device)
+        begun = self.begun
         return training(
             self.stages,
             self.student,
             self.train_images,
             self.settings,
             plan=self.plan,
-            folder=self.kept_in,
-            resume=self.resume,
+            folder=self.folder if begun is None else begun.folder,
+            resume=self.resume if begun is None else begun.goes_on(self.plan),
             validate=_validator(self.student, self.images, dtype),
             reporter=self.reporter,
             teachers=self.shared.teachers(dtype, self.settings.compile),
+            clock=clock,
         )
 
     def finish(self, seconds: float) -> Result:

@@ -3,10 +3,13 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from refilled.errors import UserError
+from refilled.files import lock
 from refilled.suite.cell import Cell, TeacherCell, hashed
 
 DATA_VARIABLE = "REFILLED_DATA"
@@ -54,13 +57,20 @@ class Places:
         """Run folder of a student that is trained for a figure."""
         return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
 
-    def begun_folder(self, cell: Cell) -> Path:
-        """Where a cell in training has its checkpoint."""
-        return self.work / "begun" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
+    @contextmanager
+    def begun_folder(self, cell: Cell) -> Iterator[Path | None]:
+        """Where a cell in training has its checkpoint; None while another process has it in training."""
+        folder = self._begun(cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "w") as file:
+            yield folder if lock(file, wait=False) else None
 
     def forget(self, cell: Cell) -> None:
         """Delete the checkpoint of a cell that is done."""
-        shutil.rmtree(self.begun_folder(cell), ignore_errors=True)
+        shutil.rmtree(self._begun(cell), ignore_errors=True)
+
+    def _begun(self, cell: Cell) -> Path:
+        return self.work / "begun" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
 
 
 def _key_of(description: Path) -> str | None:

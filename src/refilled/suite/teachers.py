@@ -77,7 +77,7 @@ class TeacherRuns:
             resume=folder.exists(), reporter=Reporter(), shared=Shared(), device=str(self.desk.device),
             **(cell.arguments() | self.desk.settings),
         )  # fmt: skip
-        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training())))
+        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training)))
         write_json(folder / DESCRIPTION, cell.to_json())
         # One that was trained before, elsewhere, was another network: from now on this one's number counts.
         if run.finished is None or not self.ledger.has(cell):

@@ -1,11 +1,14 @@
 """Run cells that are trainings: a student, or a classifier on the frozen teacher's embedding."""
 
+import hashlib
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from refilled import evaluation
 from refilled.data import Splits
+from refilled.models.saved import WEIGHTS
 from refilled.runs import Result
+from refilled.runs.begun import Begun
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
 from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
@@ -43,27 +46,38 @@ class Trainings:
         if cell.world not in self._shared:
             self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
             self._held_out = {}
-        measured = yield from self._job(cell, self._shared[cell.world])
-        yield measured | {"at_once": self.at_once}
-        self.desk.places.forget(cell)
+        places, shared = self.desk.places, self._shared[cell.world]
+        with places.begun_folder(cell) as folder:
+            begun = None if folder is None else Begun(folder, self._identity(cell))
+            measured = yield from self._job(cell, shared, begun)
+            yield measured | {"at_once": self.at_once}
+        if begun is not None:
+            places.forget(cell)
 
-    def _job(self, cell: Cell, shared: Shared) -> Measuring:
+    def _identity(self, cell: Cell) -> str:
+        """What a cell is, and its teacher's weights: one that was trained anew is another."""
+        if cell.teacher is None:
+            return cell.key
+        weights = self.desk.places.teacher_folder(cell.teacher) / WEIGHTS
+        return f"{cell.key} {hashlib.sha256(weights.read_bytes()).hexdigest()}"
+
+    def _job(self, cell: Cell, shared: Shared, begun: Begun | None) -> Measuring:
         """What a cell asks for: a student unless it names a baseline, which may have to keep old classes."""
         if cell.method not in TEACHER_BASELINES:
-            return self._student(cell, shared)
+            return self._student(cell, shared, begun)
         return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
 
-    def _student(self, cell: Cell, shared: Shared) -> Measuring:
+    def _student(self, cell: Cell, shared: Shared, begun: Begun | None) -> Measuring:
         places = self.desk.places
         # Those that keep their teacher's classes are judged once more, below: a finished one could not be.
         folder = places.student_folder(cell) if self.desk.keep_students and not keeps(cell) else None
         run = Run(
             places.teacher_folder(cell.teacher) if cell.teacher else None,
             cell.student, self._data(cell), cell.method, folder,
-            resume=True, reporter=Reporter(), shared=shared, kept_in=places.begun_folder(cell),
+            resume=True, reporter=Reporter(), shared=shared, begun=begun,
             device=str(self.desk.device), **self._settings(cell),
         )  # fmt: skip
-        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training())))
+        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training)))
         measured = measured_of(result)
         if cell.on_validation:  # its data had no other images
             return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from refilled.errors import UserError
-from refilled.models.weights import fit_weights, read_weights, write_tensors
+from refilled.models.weights import fit_weights, read_texts, read_weights, write_tensors
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,19 @@ class Position:
     epoch: int = 0
     seconds: float = 0.0
     """Training time so far."""
+
+
+def checkpoint_of(folder: Path) -> Path:
+    """The checkpoint file of a run folder."""
+    return folder / "checkpoint" / "last.safetensors"
+
+
+def is_checkpoint_of(path: Path, plan: str) -> bool:
+    """Whether there is a checkpoint file of that plan; a damaged one is none."""
+    try:
+        return path.exists() and read_texts(path).get("plan") == plan
+    except UserError:
+        return False
 
 
 def save_checkpoint(
@@ -68,7 +81,7 @@ class Checkpoint:
         except (UserError, KeyError, ValueError, TypeError) as problem:
             raise UserError(f"{path} is damaged; delete it to start this run from its beginning") from problem
         if metadata.get("plan") != plan:
-            raise UserError(f"{path} belongs to a run with other settings; use another folder, or delete it")
+            raise UserError(f"{path} belongs to a run with other settings; use another --out folder")
         self.path = path
 
     def restore_student(self, student: nn.Module) -> None:

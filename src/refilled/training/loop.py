@@ -12,7 +12,7 @@ from refilled.errors import UserError
 from refilled.methods import Stage
 from refilled.models import Network
 from refilled.training.answers import Teachers
-from refilled.training.checkpoint import Checkpoint, Position, save_checkpoint
+from refilled.training.checkpoint import Checkpoint, Position, checkpoint_of, save_checkpoint
 from refilled.training.engine import make_epochs
 from refilled.training.epochs import Epochs, Schedule
 from refilled.training.metrics import MetricsLog
@@ -84,10 +84,14 @@ def training(
     validate: Validate | None = None,
     reporter: Reporter | None = None,
     teachers: Teachers | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Training:
-    """The training of :func:`train`, for :func:`take_turns`: nothing happens until it is run."""
+    """The training of :func:`train`, for :func:`take_turns`: nothing happens until it is run.
+
+    The clock says what its seconds are.
+    """
     reporter = reporter or Reporter()
-    path = folder / "checkpoint" / "last.safetensors" if folder is not None else None
+    path = checkpoint_of(folder) if folder is not None else None
     log = MetricsLog(folder / "metrics.jsonl" if folder is not None else None)
     checkpoint = None
     if resume and path is not None and path.exists():
@@ -101,7 +105,7 @@ def training(
     if checkpoint is not None:
         name = stages[position.stage].name
         reporter.line(f"going on after epoch {position.epoch} of stage {name}")
-    began = time.monotonic() - position.seconds
+    began = clock() - position.seconds
     saved_at = -float("inf")  # the first epoch is kept at once, whatever happens then
     autocast_dtype = settings.autocast_dtype(batches.device)
     teachers = teachers or Teachers(autocast_dtype=autocast_dtype, compile=settings.compile)
@@ -132,7 +136,7 @@ def training(
                 if last or now - saved_at >= settings.checkpoint_seconds:
                     _check_weights(stage, epoch)
                     if path is not None:
-                        reached = Position(index, epoch + 1, now - began)
+                        reached = Position(index, epoch + 1, clock() - began)
                         save_checkpoint(path, student, step.optimizer, reached, plan, stage.beside)
                     saved_at = time.monotonic()
         except LossIsNotFinite as problem:
@@ -141,7 +145,7 @@ def training(
         finally:
             reporter.finish()
     student.eval()
-    return time.monotonic() - began
+    return clock() - began
 
 
 def _one_epoch(

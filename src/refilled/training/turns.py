@@ -1,7 +1,7 @@
 """Several trainings in one process, in turns."""
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,18 +17,20 @@ class Shares:
     def __init__(self) -> None:
         self.active = 0
 
-    def own_part(self, steps: Generator[Any, None, float]) -> Generator[None, None, float]:
-        """The same training, which returns how many seconds it took; of those, its own part is returned."""
-        began = last = time.monotonic()
-        own = 0.0
+    def own_part(
+        self, start: Callable[[Callable[[], float]], Generator[Any, None, T]]
+    ) -> Generator[None, None, T]:
+        """The training that is started with a clock which counts its own part of the time."""
+        last, own = time.monotonic(), 0.0
         self.active += 1
+        steps = start(lambda: own + (time.monotonic() - last) / self.active)
         try:
             while True:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    seconds: float = end.value
-                    break
+                    result: T = end.value
+                    return result
                 finally:
                     now = time.monotonic()
                     own, last = own + (now - last) / self.active, now
@@ -36,7 +38,6 @@ class Shares:
         finally:
             self.active -= 1
             steps.close()
-        return seconds * own / (last - began) if last > began else seconds
 
 
 @cache
