@@ -95,6 +95,27 @@ def test_it_is_shared_by_methods_too(graphs):
     assert sum(count > 0 for count in graphs) == 1
 
 
+def test_who_looks_at_embeddings_gets_no_maps(graphs, monkeypatch):
+    """Those would have to have gradients."""
+    outputs = []
+    real = torch.compile
+    backend = real.keywords["backend"]
+
+    def counted(graph, inputs):
+        (found,) = [node for node in graph.graph.nodes if node.op == "output"]
+        outputs.append(len(found.args[0]))
+        return backend(graph, inputs)
+
+    monkeypatch.setattr(torch, "compile", partial(real.func, backend=counted))
+    student, batches, stages = world(0, "wrn-10-1", "student")
+    CompiledLoss(stages[0].loss, student, around=False)(one_batch(batches))
+    assert outputs == [1]
+    CompiledLoss(
+        lambda batch: {"x": student.features_and_embedding(batch.images)[1].sum()}, student, around=False
+    )(one_batch(batches))
+    assert outputs == [1, 4]
+
+
 def test_an_error_leaves_the_student_as_it_was(graphs):
     student, batches, _ = world(0)
 

@@ -1,7 +1,9 @@
 """A loss compiled in two parts: the student's network, and what a stage makes of its outputs.
 
 The network is what takes long to compile, and it is the same in every stage, for every method and seed.
-Compiled apart from the loss around it, its code is made once in a process and used by all of them.
+Compiled apart from the loss around it, its code is made once in a process and used by all of them: once for
+those that look at embeddings alone, and once for those that look at maps. One for all would give the first
+ones maps that they do not ask for, and want gradients of them: zeros, which are written, read and added.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from refilled.data import Batch
 from refilled.models import Network
 
 _PARTS = ("feature_maps", "responses", "embed_prepared", "maps_and_embedding")
-"""What a network computes of prepared images: here is where its layers are."""
+"""What a network computes of prepared images: here is where its layers are, or where they are called."""
 _MOST_COMPILED = 256  # versions of one function in a process; beyond it PyTorch would stop compiling
 
 
@@ -48,7 +50,9 @@ class CompiledLoss:
 
 @contextmanager
 def _parts_compiled(student: Network) -> Iterator[None]:
-    own = [part for part in _PARTS if getattr(type(student), part) is not getattr(Network, part)]
+    own = [part for part in _PARTS if _is_own(student, part)]
+    if "feature_maps" in own:  # then what is made of them, too
+        own = list(dict.fromkeys([*own, "embed_prepared", "maps_and_embedding"]))
     for part in own:
         # One and the same function for all students: a new one would make the loss around it compile again.
         student.__dict__[part] = MethodType(_apart(part), student)
@@ -59,13 +63,28 @@ def _parts_compiled(student: Network) -> Iterator[None]:
             del student.__dict__[part]
 
 
+def _is_own(student: Network, part: str) -> bool:
+    return getattr(type(student), part) is not getattr(Network, part)
+
+
+@contextmanager
+def _as_it_was(student: Network) -> Iterator[None]:
+    """So that a part that calls another is compiled with it."""
+    ours = {part: student.__dict__.pop(part) for part in _PARTS if part in student.__dict__}
+    try:
+        yield
+    finally:
+        student.__dict__.update(ours)
+
+
 @cache
 def _apart(part: str) -> Callable[..., Any]:
     """A method that calls its compiled self, and that compiling stops at."""
 
     @torch.compiler.disable(recursive=False)
     def apart(student: Network, prepared: Tensor) -> Any:
-        return _compiled(getattr(type(student), part))(student, prepared)
+        with _as_it_was(student):
+            return _compiled(getattr(type(student), part))(student, prepared)
 
     return apart
 
