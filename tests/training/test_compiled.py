@@ -9,6 +9,7 @@ import torch
 
 from refilled import objectives
 from refilled.data import Batches
+from refilled.data.augment import AUGMENTATIONS, draw_views, show
 from refilled.labels import LabelSpace
 from refilled.methods import get_method
 from refilled.models import load
@@ -76,7 +77,7 @@ def test_losses_and_gradients_are_those_of_the_loss(graphs, spec, number):
     found = losses_and_gradients(CompiledLoss(stages[number].loss, student), student, batch)
     assert max(graphs) > 0
     torch.testing.assert_close(found, expected)
-    assert not {"feature_maps", "responses", "embed_prepared"} & set(vars(student))
+    assert not {"feature_maps", "responses", "embed_prepared", "embed", "features"} & set(vars(student))
 
 
 def test_the_network_is_compiled_once_for_all_stages_and_seeds(graphs):
@@ -114,6 +115,15 @@ def test_who_looks_at_embeddings_gets_no_maps(graphs, monkeypatch):
         lambda batch: {"x": student.features_and_embedding(batch.images)[1].sum()}, student, around=False
     )(one_batch(batches))
     assert outputs == [1, 4]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler's code for a CPU needs g++")
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_compiled_views_are_the_same(compiled_anew, name):
+    compiled.compiled_show.cache_clear()
+    images = torch.randint(256, (6, 3, 16, 8), dtype=torch.uint8)
+    views = draw_views(name, 6, (16, 8), None, images.device)
+    torch.testing.assert_close(compiled.compiled_show()(images, name, views), show(images, name, views))
 
 
 def test_an_error_leaves_the_student_as_it_was(graphs):

@@ -1,6 +1,7 @@
 """Random changes to training images: every sample its own, the whole batch in one operation."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ SMALLEST_AREA = 0.35
 """Least share of the image that a resized crop shows. torchvision's 0.08 suits a million images and
 300 epochs; at the sizes and lengths of distillation it hides the object too often."""
 WIDEST_ASPECT = 4 / 3
+Show = Callable[[Tensor, str, Tensor], Tensor]
+"""What :func:`show` does, or its compiled form."""
 
 
 def augment(images: Tensor, name: str, generator: torch.Generator | None) -> Tensor:

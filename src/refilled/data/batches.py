@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from refilled.data.augment import draw_views, show, unit_floats, view_count
+from refilled.data.augment import Show, draw_views, show, unit_floats, view_count
 from refilled.data.randomness import mixed_seed, seeded_generator
 from refilled.data.source import Resident, Source
 from refilled.errors import UserError
@@ -160,15 +160,15 @@ class Batches:
         for raw, rows, views in zip(self.source.stream(plan.rows), plan.rows, plan.views):
             yield self.assemble(raw, rows, views)
 
-    def assemble(self, raw: Tensor, rows: Tensor, views: Tensor) -> Batch:
+    def assemble(self, raw: Tensor, rows: Tensor, views: Tensor, by: Show = show) -> Batch:
         """A batch from the bytes of its images [B + U, C, side, side], their rows [B + U] and their views."""
-        images = self.shown(raw, rows, views)
+        images = self.shown(raw, rows, views, by)
         labels = self.labels[rows[: self.batch_size]] if self.unlabelled else self.labels[rows]
         return Batch(images, labels, rows, views if self.views is not None else None)
 
-    def shown(self, raw: Tensor, rows: Tensor, views: Tensor) -> Tensor:
+    def shown(self, raw: Tensor, rows: Tensor, views: Tensor, by: Show = show) -> Tensor:
         """Views [B] of the images of any rows [B], from their bytes: float32 [B, C, side, side]."""
-        return show(raw, self.augment, views if self._fixed is None else self._fixed[rows, views])
+        return by(raw, self.augment, views if self._fixed is None else self._fixed[rows, views])
 
     def shows_the_same(self, other: "Batches") -> bool:
         """Whether any row and view is the same picture in both, whatever their order."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from refilled.data import Batches, Plan
+from refilled.data.augment import Show, show
 from refilled.data.source import Resident
 from refilled.training.epochs import Answers, PlainEpochs, Schedule, Snapshot, seed_step, start_momenta
 from refilled.training.replay import replay, stream_to_capture_on, warm_up
@@ -27,6 +28,7 @@ class CapturedEpochs:
         answers: of the network that the stage asks; None: the loss asks it itself.
         modules: the student and what is trained beside it; capturing leaves them as they were.
         plan: the draws of any epoch, for the shapes and the steps that are tried.
+        show: augments images.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class CapturedEpochs:
         answers: Answers | None,
         modules: Sequence[nn.Module],
         plan: Plan,
+        show: Show = show,
     ):
         self.step, self.batches = step, batches
-        self._plain = PlainEpochs(step, batches, answers)
+        self._plain = PlainEpochs(step, batches, answers, show)
         device, steps = batches.device, len(plan)
         self._rows, self._views = plan.rows.clone(), plan.views.clone()
         self._rates, self._progress = torch.zeros(2, steps, device=device).unbind(0)

@@ -16,10 +16,16 @@ import torch
 from torch import Tensor
 
 from refilled.data import Batch
+from refilled.data.augment import Show, show
 from refilled.models import Network
 
-_PARTS = ("feature_maps", "responses", "embed_prepared", "maps_and_embedding")
-"""What a network computes of prepared images: here is where its layers are, or where they are called."""
+_PARTS = {
+    "feature_maps": "features",
+    "responses": "responses_and_embedding",
+    "embed_prepared": "embed",
+    "maps_and_embedding": "features_and_embedding",
+}
+"""What a network computes of prepared images, where its layers are, and who prepares them and calls it."""
 _MOST_COMPILED = 256  # versions of one function in a process; beyond it PyTorch would stop compiling
 
 
@@ -50,9 +56,10 @@ class CompiledLoss:
 
 @contextmanager
 def _parts_compiled(student: Network) -> Iterator[None]:
-    own = [part for part in _PARTS if _is_own(student, part)]
+    own = {part for part in _PARTS if getattr(type(student), part) is not getattr(Network, part)}
     if "feature_maps" in own:  # then what is made of them, too
-        own = list(dict.fromkeys([*own, "embed_prepared", "maps_and_embedding"]))
+        own |= {"embed_prepared", "maps_and_embedding"}
+    own |= {_PARTS[part] for part in own}
     for part in own:
         # One and the same function for all students: a new one would make the loss around it compile again.
         student.__dict__[part] = MethodType(_apart(part), student)
@@ -63,14 +70,11 @@ def _parts_compiled(student: Network) -> Iterator[None]:
             del student.__dict__[part]
 
 
-def _is_own(student: Network, part: str) -> bool:
-    return getattr(type(student), part) is not getattr(Network, part)
-
-
 @contextmanager
 def _as_it_was(student: Network) -> Iterator[None]:
     """So that a part that calls another is compiled with it."""
-    ours = {part: student.__dict__.pop(part) for part in _PARTS if part in student.__dict__}
+    every = (*_PARTS, *_PARTS.values())
+    ours = {part: student.__dict__.pop(part) for part in every if part in student.__dict__}
     try:
         yield
     finally:
@@ -82,9 +86,9 @@ def _apart(part: str) -> Callable[..., Any]:
     """A method that calls its compiled self, and that compiling stops at."""
 
     @torch.compiler.disable(recursive=False)
-    def apart(student: Network, prepared: Tensor) -> Any:
+    def apart(student: Network, images: Tensor) -> Any:
         with _as_it_was(student):
-            return _compiled(getattr(type(student), part))(student, prepared)
+            return _compiled(getattr(type(student), part))(student, images)
 
     return apart
 
@@ -92,3 +96,9 @@ def _apart(part: str) -> Callable[..., Any]:
 @cache
 def _compiled(method: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(method)
+
+
+@cache
+def compiled_show() -> Show:
+    """:func:`refilled.data.augment.show` as one kernel or two instead of twenty small ones."""
+    return torch.compile(show, dynamic=False)

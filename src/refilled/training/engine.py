@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from refilled.data import Batches
+from refilled.data.augment import Show, show
 from refilled.models import Network
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
-from refilled.training.compiled import CompiledLoss
+from refilled.training.compiled import CompiledLoss, compiled_show
 from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
@@ -49,11 +50,16 @@ def make_epochs(
         answers = teachers.answers(stage.asks, batches, asking, reporter.asking)
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
+    on_gpu = batches.device.type == "cuda"
+    showing: Show = show
     if settings.compile:
-        _compile(step, student, batches, PlainEpochs(step, batches, answers), modules, reporter, salt)
-    if batches.device.type == "cuda":
+        wanted = compiled_show() if on_gpu else show
+        epochs = PlainEpochs(step, batches, answers, wanted)
+        if _compile(step, student, batches, epochs, modules, reporter, salt):
+            showing = wanted
+    if on_gpu:
         try:
-            return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt))
+            return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt), showing)
         except Exception as problem:  # whatever a model does that a graph cannot hold
             if isinstance(problem, torch.cuda.OutOfMemoryError):
                 raise
@@ -61,7 +67,7 @@ def make_epochs(
                 f"stage {stage.name}: this step cannot be captured in a CUDA graph "
                 f"({_in_short(problem)}); its kernels are launched one by one, which is slower"
             )
-    return PlainEpochs(step, batches, answers)
+    return PlainEpochs(step, batches, answers, showing)
 
 
 def _compile(
@@ -72,8 +78,8 @@ def _compile(
     modules: list[nn.Module],
     reporter: Reporter,
     salt: int,
-) -> None:
-    """Put a compiled loss into the step, if one step with it works."""
+) -> bool:
+    """Put a compiled loss into the step, if one step with it works; says whether it does."""
     start_momenta(step)
     snapshot = Snapshot(step, modules)
     reporter.line(f"stage {step.stage.name}: compiling (up to a minute the first time)")
@@ -84,11 +90,13 @@ def _compile(
             step.loss = CompiledLoss(step.stage.loss, student, around)
             nothing = [0.0] * len(batches)
             next(epochs.run(batches.plan(0, salt), Schedule(nothing, nothing, (0,))))
+        return True
     except Exception as problem:  # no compiler on this machine, or a model that cannot be compiled
         step.loss = step.stage.loss
         reporter.line(
             f"stage {step.stage.name}: the loss cannot be compiled ({_in_short(problem)}); it is run as it is"
         )
+        return False
     finally:
         snapshot.restore()
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from refilled.data import Batch, Batches, Plan
+from refilled.data.augment import Show, show
 from refilled.data.randomness import seed_global
 from refilled.training.step import PlainStep
 
@@ -49,10 +50,11 @@ class PlainEpochs:
         step: a training step.
         batches: the training images.
         answers: of the network that the stage asks; None: the loss asks it itself.
+        show: augments images.
     """
 
-    def __init__(self, step: PlainStep, batches: Batches, answers: Answers | None = None):
-        self.step, self.batches, self.answers = step, batches, answers
+    def __init__(self, step: PlainStep, batches: Batches, answers: Answers | None = None, show: Show = show):
+        self.step, self.batches, self.answers, self.show = step, batches, answers, show
 
     def run(self, plan: Plan, schedule: Schedule) -> Iterator[Tensor]:
         """Do the planned steps; yields each one's loss terms [terms]."""
@@ -65,7 +67,7 @@ class PlainEpochs:
 
     def batch(self, raw: Tensor, rows: Tensor, views: Tensor, progress: Tensor) -> Batch:
         """What the step sees."""
-        batch = self.batches.assemble(raw, rows, views)
+        batch = self.batches.assemble(raw, rows, views, self.show)
         batch.progress = progress
         if self.answers is not None:
             with torch.autocast(
