@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from functools import cache
+from typing import ClassVar
 
 import torch
 
@@ -68,8 +69,16 @@ class Window:
 class Speeds(Reporter):
     """Remembers the images per second of epochs that begin and end in the window."""
 
+    said: ClassVar[set[str]] = set()
+
     def __init__(self, window: Window) -> None:
         self.window, self.last, self.found = window, float("-inf"), list[float]()
+
+    def line(self, text: str) -> None:
+        """Say what cannot be captured or compiled, once for all trainings."""
+        if "cannot" in text and text not in self.said:
+            self.said.add(text)
+            say(text)
 
     def epoch(self, record: dict[str, float]) -> None:
         """Keep the speed."""
