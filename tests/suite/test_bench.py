@@ -76,23 +76,28 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
 
 
 def test_students_are_kept_for_figures(tmp_path):
-    """A figure takes them as they are, and so does a grid that lost its ledger."""
+    """A figure takes them as they are; another grid neither takes nor changes them."""
     cells = two_stage_cells()
-    runner = Bench(
-        Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", [].append, keep_students=True
-    )
-    runner.run(cells)
-    said = []
+
+    def kept_by(ledger, folder=tmp_path):
+        runner = Bench(Ledger(tmp_path / ledger), Places(None, folder), "cpu", [].append, keep_students=True)
+        runner.run(cells)
+        return runner
+
+    runner, said = kept_by("ledger.jsonl"), []
     studio = Studio(runner.ledger, runner.desk.places, "cpu", tiny=True, say=said.append)
-    measured = runner.ledger.of(cells[0])["test_accuracy"]
-    assert trained(studio, cells[0], "").accuracy == measured
-    assert said == []
+    result = trained(studio, cells[0], "")
+    (folder,) = tmp_path.glob("students/*")
+    assert result.accuracy == runner.ledger.of(cells[0])["test_accuracy"]
+    assert (result.out, said) == (str(folder), [])
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == result.epochs
     assert list(tmp_path.glob("begun/*")) == []
-    again = Bench(
-        Ledger(tmp_path / "other.jsonl"), Places(None, tmp_path), "cpu", said.append, keep_students=True
-    )
-    again.run(cells)
-    assert again.ledger.of(cells[0])["test_accuracy"] == measured
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    (weights,) = tmp_path.glob("teachers/*/student.safetensors")
+    tensors, texts = read_weights(weights)
+    write_tensors(weights, {name: torch.zeros_like(value) for name, value in tensors.items()}, texts)
+    assert kept_by("other.jsonl").ledger.of(cells[0])["test_accuracy"] != result.accuracy
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("change", ["another teacher", "other images", "damaged", "nothing, spelt otherwise"])
@@ -135,6 +140,7 @@ def test_a_cell_that_another_process_trains_is_trained_apart(tmp_path):
     expected, _ = watched_turns(tmp_path / "whole", cells)
     with Places(None, tmp_path).begun_folder(cells[0]) as folder:
         found, _ = watched_turns(tmp_path, cells)
+        watched_turns(tmp_path, cells)  # what the ledger has is forgotten, but not while it is somebody's
         assert [path.name for path in folder.iterdir()] == ["lock"]
     assert found.of(cells[0])["test_accuracy"] == expected.of(cells[0])["test_accuracy"]
 

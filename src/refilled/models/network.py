@@ -85,7 +85,7 @@ class Network(nn.Module):
         """Pixels in 0..1, or bytes, [B, channels, H, W] as this network wants them: its side, normalised."""
         if images.dtype == torch.uint8:
             images = images / 255
-        channels, wanted = images.shape[1], self.preprocess.channels
+        channels, wanted = images.shape[1], self._mean.shape[1]  # compiled for any statistics
         if channels != wanted:
             if channels != 1:
                 raise ValueError(

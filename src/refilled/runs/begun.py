@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from refilled.training.checkpoint import checkpoint_of, is_checkpoint_of
+from refilled.training.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -30,5 +31,5 @@ class Begun:
         if is_checkpoint_of(checkpoint_of(self.folder), plan):
             return True
         shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
-        (self.folder / "metrics.jsonl").unlink(missing_ok=True)
+        (self.folder / METRICS).unlink(missing_ok=True)
         return False

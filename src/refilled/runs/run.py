@@ -12,7 +12,7 @@ import torch
 from refilled import evaluation
 from refilled.data import ImageSet, Splits
 from refilled.errors import UserError
-from refilled.files import write_json
+from refilled.files import write_json, write_text
 from refilled.labels import Overlap
 from refilled.methods import Stage, get_method
 from refilled.methods.imitation import check_unlabelled
@@ -52,6 +52,7 @@ from refilled.training import (
     pick_device,
     training,
 )
+from refilled.training.metrics import METRICS
 
 
 class Run:
@@ -90,7 +91,7 @@ class Run:
         self._choose_rate(student)
         self.device = pick_device(self.settings.device)
         make_deterministic(self.settings.deterministic)
-        config = {
+        self.config = config = {
             "method": method,
             "teacher": describe(wanted),
             "student": describe(student),
@@ -103,7 +104,7 @@ class Run:
         if self.finished is not None:
             return
         splits, unlabelled = self._open(data, data_settings)
-        facts = data_facts(splits, unlabelled)
+        self.facts = facts = data_facts(splits, unlabelled)
         if self.folder is not None:
             check_same_data(self.folder, facts, splits.name)
         if self.begun is not None:
@@ -256,6 +257,14 @@ class Run:
         for line in last_words(result, self.student.dim, self.settings, self.own_settings):
             self.reporter.line(line)
         return result
+
+    def keep(self, folder: Path, result: Result) -> None:
+        """Write a run folder of a run that had none."""
+        start_run_folder(folder, self.config, self.images.size, self.facts)
+        if self.begun is not None and (log := self.begun.folder / METRICS).exists():
+            write_text(folder / METRICS, log.read_text(encoding="utf-8"))
+        save_network(self.student, folder)
+        write_json(folder / RESULT, replace(result, out=str(folder)).to_json())
 
     def _bring_to_one_level(self) -> None:
         """The teacher's classes and the new ones: our way where it can be done, else the paper's."""

@@ -66,8 +66,18 @@ class Places:
             yield folder if lock(file, wait=False) else None
 
     def forget(self, cell: Cell) -> None:
-        """Delete the checkpoint of a cell that is done."""
-        shutil.rmtree(self._begun(cell), ignore_errors=True)
+        """Delete the checkpoint of a cell that is done, unless another process has it in training."""
+        folder = self._begun(cell)
+        if not folder.exists():
+            return
+        with open(folder / "lock", "w") as file:
+            is_ours = lock(file, wait=False)
+        if is_ours:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def has_begun(self) -> bool:
+        """Whether there is a checkpoint of any cell."""
+        return any((self.work / "begun").glob("*"))
 
     def _begun(self, cell: Cell) -> Path:
         return self.work / "begun" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"

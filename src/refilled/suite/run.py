@@ -65,10 +65,12 @@ class Bench:
         Teachers that are not there yet are trained beside the cells that need none of them; the others begin
         as soon as theirs is there.
         """
-        missing = list({cell.key: cell for cell in cells if not self.ledger.has(cell)}.values())
-        for cell in cells:
-            if isinstance(cell, Cell) and self.ledger.has(cell):  # interrupted just when it was done
-                self.desk.places.forget(cell)
+        done = {cell for cell in cells if self.ledger.has(cell)}
+        missing = list({cell.key: cell for cell in cells if cell not in done}.values())
+        if self.desk.places.has_begun():
+            for cell in done:
+                if isinstance(cell, Cell):  # interrupted just when it was done
+                    self.desk.places.forget(cell)
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
         self._check(missing)
         numbers, left = count(1), 0

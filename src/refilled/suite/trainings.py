@@ -69,15 +69,15 @@ class Trainings:
 
     def _student(self, cell: Cell, shared: Shared, begun: Begun | None) -> Measuring:
         places = self.desk.places
-        # Those that keep their teacher's classes are judged once more, below: a finished one could not be.
-        folder = places.student_folder(cell) if self.desk.keep_students and not keeps(cell) else None
         run = Run(
             places.teacher_folder(cell.teacher) if cell.teacher else None,
-            cell.student, self._data(cell), cell.method, folder,
+            cell.student, self._data(cell), cell.method, None,
             resume=True, reporter=Reporter(), shared=shared, begun=begun,
             device=str(self.desk.device), **self._settings(cell),
         )  # fmt: skip
-        result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training)))
+        result = run.finish((yield from self.desk.shares.own_part(run.training)))
+        if self.desk.keep_students and not (folder := places.student_folder(cell)).exists():
+            run.keep(folder, result)
         measured = measured_of(result)
         if cell.on_validation:  # its data had no other images
             return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}

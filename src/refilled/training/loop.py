@@ -15,7 +15,7 @@ from refilled.training.answers import Teachers
 from refilled.training.checkpoint import Checkpoint, Position, checkpoint_of, save_checkpoint
 from refilled.training.engine import make_epochs
 from refilled.training.epochs import Epochs, Schedule
-from refilled.training.metrics import MetricsLog
+from refilled.training.metrics import METRICS, MetricsLog
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
@@ -92,7 +92,7 @@ def training(
     """
     reporter = reporter or Reporter()
     path = checkpoint_of(folder) if folder is not None else None
-    log = MetricsLog(folder / "metrics.jsonl" if folder is not None else None)
+    log = MetricsLog(folder / METRICS if folder is not None else None)
     checkpoint = None
     if resume and path is not None and path.exists():
         checkpoint = Checkpoint(path, plan)

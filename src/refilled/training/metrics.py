@@ -6,6 +6,9 @@ from typing import Any
 
 from refilled.files import write_text
 
+METRICS = "metrics.jsonl"
+"""Of a run folder."""
+
 
 class MetricsLog:
     """Appends records to a file, or keeps nothing where there is no file.

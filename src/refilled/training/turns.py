@@ -22,8 +22,8 @@ class Shares:
     ) -> Generator[None, None, T]:
         """The training that is started with a clock which counts its own part of the time."""
         last, own = time.monotonic(), 0.0
-        self.active += 1
         steps = start(lambda: own + (time.monotonic() - last) / self.active)
+        self.active += 1
         try:
             while True:
                 try:

@@ -6,7 +6,7 @@ from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.students import trained
 from refilled.suite.rows import TWO_STAGES
-from refilled.training import MetricsLog
+from refilled.training.metrics import METRICS, MetricsLog
 
 OVERLAP, STUDENT = 60, "wrn-40-2"
 _MAKER = f"cifar100-gkd --overlap {OVERLAP} --student {STUDENT} --method teacher-ncm --seeds 1"
@@ -21,7 +21,7 @@ def numbers(studio: Studio) -> dict[str, Any]:
         val_fraction=0.1, validate_every=1
     )
     trained(studio, cell, _MAKER)
-    records = MetricsLog(studio.places.student_folder(cell) / "metrics.jsonl").read()
+    records = MetricsLog(studio.places.student_folder(cell) / METRICS).read()
     stages = []
     for name in dict.fromkeys(record["stage"] for record in records):
         own = [record for record in records if record["stage"] == name]
