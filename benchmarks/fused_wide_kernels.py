@@ -61,7 +61,7 @@ def convolve_few(
     _store_with_sums(total, y, sums, tl.program_id(0), m[:, None] * N + n[None, :], inside, n, N)
 
 
-@triton.jit(do_not_specialize=["parts"])
+@triton.jit(do_not_specialize=["parts", "count"])
 def finish(
     sums, weight, bias, running_mean, running_var, batches, stats, parts, count, eps, momentum,
     C: tl.constexpr, BC: tl.constexpr, P: tl.constexpr,
@@ -75,8 +75,9 @@ def finish(
         inside = (start + p < parts)[:, None]
         first += tl.load(sums + places, mask=inside, other=0.0)
         second += tl.load(sums + places + C, mask=inside, other=0.0)
-    mean = tl.sum(first, 0) / count
-    var = tl.maximum(tl.sum(second, 0) / count - mean * mean, 0.0)
+    pixels = tl.cast(count, tl.float32)
+    mean = tl.sum(first, 0) / pixels
+    var = tl.maximum(tl.sum(second, 0) / pixels - mean * mean, 0.0)
     spread = 1.0 / tl.sqrt(var + eps)
     scale = tl.load(weight + c) * spread
     tl.store(stats + c, scale)
@@ -86,7 +87,7 @@ def finish(
     old = tl.load(running_mean + c)
     tl.store(running_mean + c, old + momentum * (mean - old))
     old = tl.load(running_var + c)
-    tl.store(running_var + c, old + momentum * (var * (count / (count - 1)) - old))
+    tl.store(running_var + c, old + momentum * (var * (pixels / (pixels - 1)) - old))
     if tl.program_id(0) == 0:
         tl.store(batches, tl.load(batches) + 1)
 
