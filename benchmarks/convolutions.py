@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--together", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--plans", action="store_true", help="compare other ways to divide the work, too")
-    parser.add_argument("--steps-only", action="store_true", help="nothing by itself")
+    parser.add_argument("--steps-only", action="store_true", help="leave out single convolutions")
     parser.add_argument("--combine", action="store_true", help="let the compiler put small kernels together")
     asked = parser.parse_args()
     if convolution.kernels is None or not torch.cuda.is_available():

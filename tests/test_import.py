@@ -15,7 +15,7 @@ SOURCE = Path(refilled.__file__).parent
 HEAVY = ("tyro", "rich", "matplotlib", "optuna", "sklearn", "timm", "transformers", "torchvision")
 ROOMS = (
     ("errors", "version"),
-    ("files", "checks"),
+    ("files", "lock", "checks"),
     ("labels",),
     ("data",),
     ("models",),

@@ -1,33 +1,13 @@
-"""Files that are written whole or not at all, or by one process at a time; JSON that is what it should be."""
+"""Files that are written whole or not at all, and JSON that is what it should be."""
 
 import json
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from refilled.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows has none: there nobody waits
-    fcntl = None  # type: ignore[assignment]
-
-
-def lock(file: IO[Any], wait: bool = True) -> bool:
-    """Keep an open file from other processes that ask for it in this way, until it is closed.
-
-    Returns:
-        Whether it is ours: without waiting it may be somebody else's.
-    """
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

@@ -129,7 +129,7 @@ def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
     cells = two_stage_cells()
     _, turns = watched_turns(tmp_path / "whole", cells)
     with pytest.raises(KeyboardInterrupt):
-        watched_turns(tmp_path, cells, most=turns, before=False)
+        watched_turns(tmp_path, cells, most=turns)
     assert len(list(tmp_path.glob("begun/*/checkpoint/*"))) == 1
     _, more = watched_turns(tmp_path, cells)
     assert (more, list(tmp_path.glob("begun/*"))) == (0, [])
@@ -152,9 +152,8 @@ def two_stage_cells():
     return [cell.with_settings(epochs=12) for cell in cells_of(table, where, OverSeeds(1), tiny=True)]
 
 
-def watched_turns(folder, cells, most=None, before=True):
-    """Run cells; their ledger, and the number of turns, of which there may be too many: the last one is not
-    over then, or, if not ``before``, it is."""
+def watched_turns(folder, cells, most=None):
+    """Run cells; their ledger, and the number of turns. After ``most`` it is interrupted."""
     runner = Bench(
         Ledger(folder / "ledger.jsonl"), Places(None, folder), "cpu", [].append, checkpoint_seconds=0.0
     )
@@ -163,8 +162,6 @@ def watched_turns(folder, cells, most=None, before=True):
     def watched(cell, before):
         for measured in make(cell, before):
             turns.append(cell)
-            if before and len(turns) == most:
-                raise KeyboardInterrupt
             yield measured
             if len(turns) == most:
                 raise KeyboardInterrupt

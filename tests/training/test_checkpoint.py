@@ -3,7 +3,7 @@ import torch
 from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.errors import UserError
-from refilled.training import PlainStep, Position
+from refilled.training import PlainStep, Position, TrainSettings, training
 from refilled.training.checkpoint import Checkpoint, save_checkpoint
 
 
@@ -113,3 +113,32 @@ def test_momenta_come_back_in_the_layout_of_their_parameters(tmp_path):
     step(batches[1], 0.1)
     resumed(batches[1], 0.1)
     assert same_weights(network, again)
+
+
+def test_seconds_go_on_from_the_checkpoint(tmp_path):
+    """24 images in batches of 8, a second for each step: three before it was stopped in the second epoch."""
+    now = 0.0
+
+    def steps(resume):
+        network = tiny_network()
+        settings = TrainSettings(epochs=2, batch_size=8, checkpoint_seconds=0.0)
+        stages = [cross_entropy(network, 2)]
+        return training(
+            stages, network, tiny_batches(), settings, folder=tmp_path, resume=resume, clock=lambda: now
+        )
+
+    def run_on(job, most):
+        nonlocal now
+        for _ in range(most):
+            next(job)
+            now += 1.0
+
+    began = steps(resume=False)
+    run_on(began, 4)
+    began.close()
+    now = 100.0
+    resumed = steps(resume=True)
+    run_on(resumed, 3)
+    with pytest.raises(StopIteration) as end:
+        next(resumed)
+    assert end.value.value == pytest.approx(6.0)

@@ -27,11 +27,11 @@ from torch import Tensor
 
 from refilled.data.decoders import decode_files
 from refilled.data.images import Progress
-from refilled.data.lock import locked
 from refilled.data.memory import check_fits, size_text
 from refilled.data.pixel_file import KEY_BYTES, OpenPixels, PixelFile
 from refilled.data.pixels import FilePixels, checked_size
 from refilled.errors import UserError
+from refilled.lock import locked
 
 _SECONDS_BETWEEN_SAVES = 10.0  # what a killed process loses
 _NO_BOX = (math.nan,) * 4
@@ -87,7 +87,7 @@ def cache_images(
         _check_space(file, int((places < 0).sum()))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with locked(file.lock, waiting=_watch(file, keys, progress)):
+            with locked(file.lock, _watch(file, keys, progress), "--cache"):
                 if file.open() is None:
                     file.start()
                 bad = _decode_missing(file, files, keys, progress)

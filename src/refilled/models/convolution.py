@@ -159,7 +159,7 @@ def library(g: Tensor, x: Tensor, weight: Tensor, stride: int, which: int) -> Te
 
 
 class Convolution(torch.autograd.Function):
-    """A convolution without bias and with borders of side // 2, each part by the faster kernel."""
+    """A convolution without bias and with borders of side // 2, each part by our kernel or the library's."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:

@@ -1,6 +1,9 @@
 """Weights on disk, in safetensors files: read them, write them, and fit them into a module."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -11,24 +14,28 @@ from refilled.errors import UserError
 from refilled.files import write_atomically
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors by name, on the CPU, and the texts that were stored with them."""
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file of tensors; one that is missing or damaged is refused."""
     if not path.is_file():
         raise UserError(f"there is no file of weights {path}")
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+            yield file
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is damaged or no safetensors file ({error}); get it again") from error
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors by name, on the CPU, and the texts that were stored with them."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 
 def read_texts(path: Path) -> dict[str, str]:
     """The texts that were stored with tensors; those are not read."""
-    try:
-        with safe_open(path, "pt") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is damaged or no safetensors file ({error}); get it again") from error
+    with _opened(path) as file:
+        return dict(file.metadata() or {})
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -252,8 +252,7 @@ class Run:
             self.folder,
         )
         if self.folder is not None:
-            save_network(self.student, self.folder)
-            write_json(self.folder / RESULT, result.to_json())
+            self._write(self.folder, result)
         for line in last_words(result, self.student.dim, self.settings, self.own_settings):
             self.reporter.line(line)
         return result
@@ -263,8 +262,11 @@ class Run:
         start_run_folder(folder, self.config, self.images.size, self.facts)
         if self.begun is not None and (log := self.begun.folder / METRICS).exists():
             write_text(folder / METRICS, log.read_text(encoding="utf-8"))
+        self._write(folder, replace(result, out=str(folder)))
+
+    def _write(self, folder: Path, result: Result) -> None:
         save_network(self.student, folder)
-        write_json(folder / RESULT, replace(result, out=str(folder)).to_json())
+        write_json(folder / RESULT, result.to_json())
 
     def _bring_to_one_level(self) -> None:
         """The teacher's classes and the new ones: our way where it can be done, else the paper's."""

@@ -14,9 +14,13 @@ from typing import Any
 import torch
 
 from refilled.errors import UserError
-from refilled.files import lock
 from refilled.suite.kinds import AnyCell, key_of
 from refilled.version import __version__
+
+try:
+    import fcntl
+except ImportError:  # Windows: appending one line with one write is all there is
+    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ class Ledger:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (json.dumps(record) + "\n").encode()
         with open(self.path, "ab+") as file:
-            lock(file)
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0, os.SEEK_END)
             if file.tell() and _last_byte(file) != b"\n":  # a crash cut the last line short: leave it
                 line = b"\n" + line

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refilled.errors import UserError
-from refilled.files import lock
+from refilled.lock import locked_if_free
 from refilled.suite.cell import Cell, TeacherCell, hashed
 
 DATA_VARIABLE = "REFILLED_DATA"
@@ -62,17 +62,18 @@ class Places:
         """Where a cell in training has its checkpoint; None while another process has it in training."""
         folder = self._begun(cell)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as file:
-            yield folder if lock(file, wait=False) else None
+        with locked_if_free(folder / "lock", "--work") as ours:
+            yield folder if ours else None
 
     def forget(self, cell: Cell) -> None:
         """Delete the checkpoint of a cell that is done, unless another process has it in training."""
         folder = self._begun(cell)
         if not folder.exists():
             return
-        with open(folder / "lock", "w") as file:
-            is_ours = lock(file, wait=False)
-        if is_ours:
+        with locked_if_free(folder / "lock", "--work") as ours:
+            pass
+        # Closed first, as Windows deletes no open file. Who begins just now trains it once more; no harm.
+        if ours:
             shutil.rmtree(folder, ignore_errors=True)
 
     def has_begun(self) -> bool:

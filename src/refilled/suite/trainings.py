@@ -72,7 +72,7 @@ class Trainings:
         run = Run(
             places.teacher_folder(cell.teacher) if cell.teacher else None,
             cell.student, self._data(cell), cell.method, None,
-            resume=True, reporter=Reporter(), shared=shared, begun=begun,
+            resume=False, reporter=Reporter(), shared=shared, begun=begun,
             device=str(self.desk.device), **self._settings(cell),
         )  # fmt: skip
         result = run.finish((yield from self.desk.shares.own_part(run.training)))

@@ -31,9 +31,9 @@ def checkpoint_of(folder: Path) -> Path:
 
 
 def is_checkpoint_of(path: Path, plan: str) -> bool:
-    """Whether there is a checkpoint file of that plan; a damaged one is none."""
+    """Whether a file is a checkpoint of that plan; one that is missing or damaged is not."""
     try:
-        return path.exists() and read_texts(path).get("plan") == plan
+        return read_texts(path).get("plan") == plan
     except UserError:
         return False
 
