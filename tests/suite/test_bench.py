@@ -1,21 +1,16 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from refilled.errors import UserError
-from refilled.models.weights import read_weights, write_tensors
-from refilled.runs import run as runs_run
 from refilled.runs.shared import Shared
 from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
 from refilled.suite import run as suite_run
 from refilled.suite.cell import pairs
-from refilled.suite.figures.figure import Studio
-from refilled.suite.figures.students import trained
 from refilled.suite.incremental import teacher_with_probe
 from refilled.training import LossIsNotFinite
 
@@ -56,119 +51,6 @@ def test_finished_cells_are_not_run_again_and_an_interrupted_grid_goes_on(tmp_pa
     text = render(table, Ledger(tmp_path / "ledger.jsonl"), OverSeeds(2), tiny=True)
     assert "±" in text
     assert "[" not in text.split("Accuracy")[0].replace("[n]", "")
-
-
-def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
-    """Three quarters of the turns, with a checkpoint after each epoch; then again."""
-    cells = two_stage_cells()
-    expected, turns = watched_turns(tmp_path / "whole", cells)
-    began = tmp_path / "in parts"
-    with pytest.raises(KeyboardInterrupt):
-        watched_turns(began, cells, most=turns * 3 // 4)
-    (checkpoint,) = began.glob("begun/*/checkpoint/last.safetensors")
-    found, more = watched_turns(began, cells)
-    assert more < turns // 2
-    for cell in cells:
-        assert found.of(cell)["test_accuracy"] == expected.of(cell)["test_accuracy"]
-        assert found.of(cell)["epochs"] == expected.of(cell)["epochs"]
-    assert not checkpoint.exists()
-    assert list((began / "begun").iterdir()) == []
-
-
-def test_students_are_kept_for_figures(tmp_path):
-    """A figure takes them as they are; another grid neither takes nor changes them."""
-    cells = two_stage_cells()
-
-    def kept_by(ledger, folder=tmp_path):
-        runner = Bench(Ledger(tmp_path / ledger), Places(None, folder), "cpu", [].append, keep_students=True)
-        runner.run(cells)
-        return runner
-
-    runner, said = kept_by("ledger.jsonl"), []
-    studio = Studio(runner.ledger, runner.desk.places, "cpu", tiny=True, say=said.append)
-    result = trained(studio, cells[0], "")
-    (folder,) = tmp_path.glob("students/*")
-    assert result.accuracy == runner.ledger.of(cells[0])["test_accuracy"]
-    assert (result.out, said) == (str(folder), [])
-    assert len((folder / "metrics.jsonl").read_text().splitlines()) == result.epochs
-    assert list(tmp_path.glob("begun/*")) == []
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    (weights,) = tmp_path.glob("teachers/*/student.safetensors")
-    tensors, texts = read_weights(weights)
-    write_tensors(weights, {name: torch.zeros_like(value) for name, value in tensors.items()}, texts)
-    assert kept_by("other.jsonl").ledger.of(cells[0])["test_accuracy"] != result.accuracy
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize("change", ["another teacher", "other images", "damaged", "nothing, spelt otherwise"])
-def test_an_interrupted_training_goes_on_only_as_what_it_was(tmp_path, monkeypatch, change):
-    cells = two_stage_cells()
-    _, turns = watched_turns(tmp_path / "whole", cells)
-    began = tmp_path / "began"
-    with pytest.raises(KeyboardInterrupt):
-        watched_turns(began, cells, most=turns * 3 // 4)
-    (checkpoint,) = began.glob("begun/*/checkpoint/last.safetensors")
-    if change == "another teacher":
-        (weights,) = began.glob("teachers/*/student.safetensors")
-        tensors, texts = read_weights(weights)
-        write_tensors(weights, {name: 1.01 * value for name, value in tensors.items()}, texts)
-    elif change == "other images":
-        monkeypatch.setattr(runs_run, "data_facts", lambda *given: {"digest": "another"})
-    elif change == "damaged":
-        checkpoint.write_bytes(b"no")
-    else:
-        monkeypatch.chdir(began)
-        began = Path()
-    _, more = watched_turns(began, cells)
-    assert more < turns // 2 if "nothing" in change else more == turns
-    assert not checkpoint.exists()
-
-
-def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
-    """Interrupted after its record was written, before it was forgotten."""
-    cells = two_stage_cells()
-    _, turns = watched_turns(tmp_path / "whole", cells)
-    with pytest.raises(KeyboardInterrupt):
-        watched_turns(tmp_path, cells, most=turns)
-    assert len(list(tmp_path.glob("begun/*/checkpoint/*"))) == 1
-    _, more = watched_turns(tmp_path, cells)
-    assert (more, list(tmp_path.glob("begun/*"))) == (0, [])
-
-
-def test_a_cell_that_another_process_trains_is_trained_apart(tmp_path):
-    cells = two_stage_cells()
-    expected, _ = watched_turns(tmp_path / "whole", cells)
-    with Places(None, tmp_path).begun_folder(cells[0]) as folder:
-        found, _ = watched_turns(tmp_path, cells)
-        watched_turns(tmp_path, cells)  # what the ledger has is forgotten, but not while it is somebody's
-        assert [path.name for path in folder.iterdir()] == ["lock"]
-    assert found.of(cells[0])["test_accuracy"] == expected.of(cells[0])["test_accuracy"]
-
-
-def two_stage_cells():
-    """The tiny one of refilled."""
-    table = get_table("cifar100-gkd")
-    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)})
-    return [cell.with_settings(epochs=12) for cell in cells_of(table, where, OverSeeds(1), tiny=True)]
-
-
-def watched_turns(folder, cells, most=None):
-    """Run cells; their ledger, and the number of turns. After ``most`` it is interrupted."""
-    runner = Bench(
-        Ledger(folder / "ledger.jsonl"), Places(None, folder), "cpu", [].append, checkpoint_seconds=0.0
-    )
-    make, turns = runner.trainings.run, []
-
-    def watched(cell, before):
-        for measured in make(cell, before):
-            turns.append(cell)
-            yield measured
-            if len(turns) == most:
-                raise KeyboardInterrupt
-
-    runner.trainings.run = watched
-    runner.run(cells)
-    return runner.ledger, len(turns)
 
 
 def test_a_teacher_is_trained_beside_cells_that_need_none(tmp_path):
