@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from refilled.errors import UserError
 from refilled.models.weights import read_weights, write_tensors
 from refilled.runs import run as runs_run
 from refilled.suite import Bench, Ledger, OverSeeds, Places, cells_of, get_table
@@ -12,10 +13,10 @@ from refilled.suite.figures.figure import Studio
 from refilled.suite.figures.students import trained
 
 
-def two_stage_cells():
-    """The tiny one of refilled."""
+def tiny_cells(method="refilled"):
+    """One, of a method with two stages by default."""
     table = get_table("cifar100-gkd")
-    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)})
+    where = table.where({"overlap": (60,), "student": ("wrn-16-2",), "method": (method,)})
     return [cell.with_settings(epochs=12) for cell in cells_of(table, where, OverSeeds(1), tiny=True)]
 
 
@@ -40,7 +41,7 @@ def watched_turns(folder, cells, most=None):
 
 def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
     """Three quarters of the turns, with a checkpoint after each epoch; then again."""
-    cells = two_stage_cells()
+    cells = tiny_cells()
     expected, turns = watched_turns(tmp_path / "whole", cells)
     began = tmp_path / "in parts"
     with pytest.raises(KeyboardInterrupt):
@@ -57,7 +58,7 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
 
 def test_students_are_kept_for_figures(tmp_path):
     """A figure takes them as they are; another grid neither takes nor changes them."""
-    cells = two_stage_cells()
+    cells = tiny_cells()
 
     def kept_by(ledger, folder=tmp_path):
         runner = Bench(Ledger(tmp_path / ledger), Places(None, folder), "cpu", [].append, keep_students=True)
@@ -82,7 +83,7 @@ def test_students_are_kept_for_figures(tmp_path):
 
 @pytest.mark.parametrize("change", ["another teacher", "other images", "damaged", "nothing, spelt otherwise"])
 def test_an_interrupted_training_goes_on_only_as_what_it_was(tmp_path, monkeypatch, change):
-    cells = two_stage_cells()
+    cells = tiny_cells()
     _, turns = watched_turns(tmp_path / "whole", cells)
     began = tmp_path / "began"
     with pytest.raises(KeyboardInterrupt):
@@ -106,7 +107,7 @@ def test_an_interrupted_training_goes_on_only_as_what_it_was(tmp_path, monkeypat
 
 def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
     """Interrupted after its record was written, before it was forgotten."""
-    cells = two_stage_cells()
+    cells = tiny_cells()
     _, turns = watched_turns(tmp_path / "whole", cells)
     with pytest.raises(KeyboardInterrupt):
         watched_turns(tmp_path, cells, most=turns)
@@ -116,10 +117,18 @@ def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
 
 
 def test_a_cell_that_another_process_trains_is_trained_apart(tmp_path):
-    cells = two_stage_cells()
+    cells = tiny_cells()
     expected, _ = watched_turns(tmp_path / "whole", cells)
     with Places(None, tmp_path).begun_folder(cells[0]) as folder:
         found, _ = watched_turns(tmp_path, cells)
         watched_turns(tmp_path, cells)  # what the ledger has is forgotten, but not while it is somebody's
         assert [path.name for path in folder.iterdir()] == ["lock"]
     assert found.of(cells[0])["test_accuracy"] == expected.of(cells[0])["test_accuracy"]
+
+
+def test_a_work_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    bench = Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path / "file"), "cpu", [].append)
+    with pytest.raises(UserError, match=r"cannot write to .*/file: not a directory; choose another --work"):
+        bench.run(tiny_cells("student"))
+    assert (tmp_path / "file").read_text() == "mine"

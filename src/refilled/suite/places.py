@@ -61,7 +61,11 @@ class Places:
     def begun_folder(self, cell: Cell) -> Iterator[Path | None]:
         """Where a cell in training has its checkpoint; None while another process has it in training."""
         folder = self._begun(cell)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = str(error.strerror).lower()
+            raise UserError(f"cannot write to {self.work}: {reason}; choose another --work") from error
         with locked_if_free(folder / "lock", "--work") as ours:
             yield folder if ours else None
 
