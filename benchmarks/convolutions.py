@@ -5,7 +5,7 @@
 
 First each convolution of the student by itself, alone and four at once, then whole compiled training steps in
 captured graphs, several at once: with the library's, with ours (refilled.models.convolution), and, of a Wide
-ResNet, with a candidate whose normalisation goes along with them (``fused_wide.py``). With --plans, other
+ResNet, with normalisation along with them (refilled.models.wide_fused). With --plans, other
 ways to divide the work are compared, too: what to look at on another kind of GPU.
 """
 
@@ -22,11 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from command import run
-from fused_wide import fused_maps
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load
+from refilled.models import convolution, load, wide_resnet
 from refilled.models.convolution import (
-    Conv,
     ConvolvePlan,
     WeightPlan,
     convolve,
@@ -34,7 +32,6 @@ from refilled.models.convolution import (
     map_gradient,
     weight_gradient,
 )
-from refilled.models.wide_resnet import WideResNet
 from refilled.training import make_deterministic
 from refilled.training.replay import warm_up
 from timing import clock
@@ -193,6 +190,10 @@ def make_step(spec: str, size: int, device: torch.device) -> Callable[[], None]:
     return step
 
 
+def never(*given: Any) -> None:
+    """Instead of the type that our kernels would compute in."""
+
+
 def main() -> None:
     """Compare convolutions, then steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -216,11 +217,11 @@ def main() -> None:
     for part in () if asked.steps_only else ("forward", "maps", "weights"):
         compare(layers, part, streams[:4], asked.plans)
     ways: dict[str, Any] = {
-        "the library's": mock.patch.object(Conv, "forward", nn.Conv2d.forward),
-        "ours": contextlib.nullcontext(),
+        "the library's": mock.patch.object(convolution, "_is_known", never),
+        "ours": mock.patch.object(wide_resnet, "fused_type", never),
     }
-    if isinstance(network, WideResNet):
-        ways["ours with normalisation"] = mock.patch.object(WideResNet, "feature_maps", fused_maps)
+    if isinstance(network, wide_resnet.WideResNet):
+        ways["ours with normalisation"] = contextlib.nullcontext()
     torch._inductor.config.combo_kernels = asked.combine
     for whose, way in ways.items():
         torch._dynamo.reset()

@@ -73,21 +73,40 @@ def weight_plan(channels: int, outputs: int, side: int) -> WeightPlan | None:
 def convolve(x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan) -> Tensor:
     """The convolution of maps [N, C, H, W] by weights [D, C, side, side], with borders of side // 2, all in
     channels-last memory."""
+    return _convolved(x, weight, stride, plan, None, None)
+
+
+def convolve_and_sum(
+    x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan, beside: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same plus maps [N, D, H', W'] beside it, where there are at least 16 channels; and sums
+    [parts, 2, D] of what comes out, and of its squares, over parts of the pixels."""
+    pixels = x.shape[0] * -(-x.shape[2] // stride) * -(-x.shape[3] // stride)
+    parts = triton.cdiv(pixels, _FEW_PIXELS if x.shape[1] < 16 else plan.pixels)
+    sums = torch.empty(parts, 2, weight.shape[0], dtype=torch.float32, device=x.device)
+    return _convolved(x, weight, stride, plan, beside, sums), sums
+
+
+def _convolved(
+    x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan, beside: Tensor | None, sums: Tensor | None
+) -> Tensor:
     side = weight.shape[-1]
     images, inner, height, width = x.shape
     outer, down, across = weight.shape[0], -(-height // stride), -(-width // stride)
     y = _maps_like(x, images, outer, down, across)
     pixels, block = images * down * across, min(outer, plan.outputs)
+    where = (pixels, height, width, down, across)
+    written = x if sums is None else sums  # something has to be given
+    common: dict[str, Any] = {"N": outer, "SIDE": side, "STRIDE": stride, "SUMS": int(sums is not None)}
     if inner < 16:
         kernels.convolve_few[(triton.cdiv(pixels, _FEW_PIXELS),)](
-            x, weight, y, pixels, height, width, down, across,
-            C=inner, K=_columns(side, inner), N=outer, M=_FEW_PIXELS, SIDE=side, STRIDE=stride,
-        )  # fmt: skip
+            x, weight, y, written, *where, C=inner, K=_columns(side, inner), M=_FEW_PIXELS, **common
+        )
         return y
     kernels.convolve[(outer // block, triton.cdiv(pixels, plan.pixels))](
-        x, weight, y, pixels, height, width, down, across,
-        K=inner, N=outer, BK=min(inner, plan.channels), BN=block, M=plan.pixels, SIDE=side, STRIDE=stride,
-        BACK=False, num_warps=plan.warps, num_stages=plan.stages,
+        x, weight, y, x if beside is None else beside, written, x, x, *where,
+        K=inner, BK=min(inner, plan.channels), BN=block, M=plan.pixels, BACK=False,
+        BESIDE=beside is not None, num_warps=plan.warps, num_stages=plan.stages, **common,
     )  # fmt: skip
     return y
 
@@ -95,21 +114,51 @@ def convolve(x: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan) -> Tens
 def map_gradient(g: Tensor, weight: Tensor, stride: int, size: tuple[int, int], plan: ConvolvePlan) -> Tensor:
     """Gradient [N, C, H, W], with (H, W) = size, by gradients g [N, D, H', W'] behind a convolution with a
     stride of 1 or 2, at least 16 channels and borders of side // 2; all in channels-last memory."""
-    side, (height, width) = weight.shape[-1], size
-    images, inner, down, across = g.shape
-    outer = weight.shape[1]
-    y = _maps_like(g, images, outer, height, width)
+    y = _maps_like(g, g.shape[0], weight.shape[1], *size)
+    _write_gradient(g, weight, stride, plan, y, None, None, None, None)
+    return y
+
+
+def gradient_and_sum(
+    g: Tensor, weight: Tensor, stride: int, raw: Tensor, stats: Tensor, plan: ConvolvePlan,
+    other: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same for maps that are normalised and go through a ReLU before the convolution: the gradient in
+    front of the ReLU, and sums [parts, 2, C] of it, and of it times the normalised maps.
+
+    Args:
+        g: behind the convolution, [N, D, H', W'].
+        weight: of the convolution.
+        stride: 1 or 2.
+        raw: maps before normalisation, [N, C, H, W].
+        stats: [4, C]: factor and term that normalise them, their mean, and one by their spread.
+        plan: how it is divided.
+        other: another gradient behind the ReLU, [N, C, H, W].
+    """
+    y = torch.empty_like(raw)
+    parts = triton.cdiv(g.shape[0] * g.shape[2] * g.shape[3], plan.pixels) * stride * stride
+    sums = torch.empty(parts, 2, raw.shape[1], dtype=torch.float32, device=g.device)
+    _write_gradient(g, weight, stride, plan, y, other, sums, raw, stats)
+    return y, sums
+
+
+def _write_gradient(
+    g: Tensor, weight: Tensor, stride: int, plan: ConvolvePlan, y: Tensor, other: Tensor | None,
+    sums: Tensor | None, raw: Tensor | None, stats: Tensor | None,
+) -> None:  # fmt: skip
+    (images, inner, down, across), (_, outer, height, width) = g.shape, y.shape
     pixels, block = images * down * across, min(outer, plan.outputs)
     common: dict[str, Any] = {"K": inner, "N": outer, "BK": min(inner, plan.channels), "BN": block}
-    common |= {"M": plan.pixels, "SIDE": side, "num_warps": plan.warps, "num_stages": plan.stages}
+    common |= {"M": plan.pixels, "SIDE": weight.shape[-1], "BESIDE": other is not None}
+    common |= {"SUMS": 0 if sums is None else 2, "num_warps": plan.warps, "num_stages": plan.stages}
+    others = [g if one is None else one for one in (other, sums, raw, stats)]  # something has to be given
     grid = (outer // block, triton.cdiv(pixels, plan.pixels))
     if stride == 1:
         kernels.convolve[grid](
-            g, weight, y, pixels, down, across, height, width, STRIDE=1, BACK=True, **common
+            g, weight, y, *others, pixels, down, across, height, width, STRIDE=1, BACK=True, **common
         )
     else:
-        kernels.spread[(*grid, 4)](g, weight, y, pixels, height, width, down, across, **common)
-    return y
+        kernels.spread[(*grid, 4)](g, weight, y, *others, pixels, height, width, down, across, **common)
 
 
 def _maps_like(x: Tensor, images: int, channels: int, height: int, width: int) -> Tensor:
@@ -158,6 +207,19 @@ def library(g: Tensor, x: Tensor, weight: Tensor, stride: int, which: int) -> Te
     )[which]
 
 
+def weights_gradient(x: Tensor, g: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """The gradient of a convolution's weights, float32, by the faster kernel; see :func:`weight_gradient`."""
+    plan = weight_plan(x.shape[1], g.shape[1], weight.shape[-1])
+    if plan is None:
+        return library(g, x, weight, stride, 1).float()
+    return weight_gradient(x, g, weight.shape[-1], stride, plan)
+
+
+def last(maps: Tensor) -> Tensor:
+    """In channels-last memory."""
+    return maps.contiguous(memory_format=torch.channels_last)
+
+
 class Convolution(torch.autograd.Function):
     """A convolution without bias and with borders of side // 2, each part by our kernel or the library's."""
 
@@ -165,8 +227,7 @@ class Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int) -> Tensor:
         """Maps behind x, of its type; the weights may be float32."""
         ctx.stride = stride
-        x = x.contiguous(memory_format=torch.channels_last)
-        weight = weight.to(x.dtype, memory_format=torch.channels_last)
+        x, weight = last(x), last(weight.to(x.dtype))
         ctx.save_for_backward(x, weight)
         return convolve(x, weight, stride, convolve_plan(weight.shape[0]))
 
@@ -174,22 +235,12 @@ class Convolution(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """Gradients of maps and weights."""
         x, weight = ctx.saved_tensors
-        stride, of_x, of_weight = ctx.stride, None, None
-        g = g.contiguous(memory_format=torch.channels_last)
-        if ctx.needs_input_grad[0]:
-            plan = convolve_plan(x.shape[1])
-            of_x = (
-                library(g, x, weight, stride, 0)
-                if x.shape[1] < 16
-                else map_gradient(g, weight, stride, (x.shape[2], x.shape[3]), plan)
-            )
-        if ctx.needs_input_grad[1]:
-            parts = weight_plan(x.shape[1], g.shape[1], weight.shape[-1])
-            of_weight = (
-                library(g, x, weight, stride, 1).float()
-                if parts is None
-                else weight_gradient(x, g, weight.shape[-1], stride, parts)
-            )
+        g, stride, of_x = last(g), ctx.stride, None
+        if ctx.needs_input_grad[0] and x.shape[1] < 16:
+            of_x = library(g, x, weight, stride, 0)
+        elif ctx.needs_input_grad[0]:
+            of_x = map_gradient(g, weight, stride, (x.shape[2], x.shape[3]), convolve_plan(x.shape[1]))
+        of_weight = weights_gradient(x, g, weight, stride) if ctx.needs_input_grad[1] else None
         return of_x, of_weight, None
 
 
@@ -201,19 +252,23 @@ class Conv(nn.Conv2d):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps [N, C, H, W] become [N, D, H', W']."""
-        # Not is_compiling: that is true while exporting, too.
-        if torch.compiler.is_dynamo_compiling() and (dtype := self._own_type(maps)) is not None:
+        if (dtype := own_type(maps)) is not None and is_known(self):
             with torch.autocast("cuda", enabled=False):
                 return Convolution.apply(maps.to(dtype), self.weight, self.stride[0])
         return super().forward(maps)
 
-    def _own_type(self, maps: Tensor) -> torch.dtype | None:
-        """That our kernels would compute in; None: they are not for this."""
-        if maps.device.type != "cuda" or not (is_known(self) and _is_known(maps.device.index)):
-            return None
-        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else maps.dtype
-        fits = maps.shape[0] * maps.shape[2] * maps.shape[3] * _MOST_CHANNELS < _PLACES
-        return dtype if fits and dtype in (torch.bfloat16, torch.float16) else None
+
+def own_type(maps: Tensor) -> torch.dtype | None:
+    """That our kernels would compute in, while maps [N, C, H, W] or images go through a network that is being
+    compiled; None: they are not for these, or nothing is compiled."""
+    # Not is_compiling: that is true while exporting, too.
+    if not torch.compiler.is_dynamo_compiling() or maps.device.type != "cuda":
+        return None
+    if not _is_known(maps.device.index):
+        return None
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else maps.dtype
+    fits = maps.shape[0] * maps.shape[2] * maps.shape[3] * _MOST_CHANNELS < _PLACES
+    return dtype if fits and dtype in (torch.bfloat16, torch.float16) else None
 
 
 def is_known(layer: nn.Conv2d) -> bool:

@@ -1,6 +1,7 @@
 """Kernels of :mod:`refilled.models.convolution`.
 
-Maps lie as [pixels, channels], weights as [outputs, taps, channels].
+Maps lie as [pixels, channels], weights as [outputs, taps, channels]. What a kernel does with the maps that it
+makes is up to :func:`_store`, with BESIDE and SUMS.
 """
 
 import triton
@@ -15,11 +16,41 @@ def _taken(x, image, row, column, inside, channel, height, width, C: tl.constexp
     return tl.load(x + places, mask=there[:, None], other=0.0)
 
 
+@triton.jit
+def _store(
+    total, y, places, there, block, n, beside, sums, raw, stats,
+    N: tl.constexpr, BESIDE: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Write maps [M, BN], plus others of that shape beside them, into y; with SUMS also two sums over the
+    pixels of a program, into sums [programs, 2, N].
+
+    SUMS 1: of the maps and of their squares, which their normalisation has to know.
+    SUMS 2: the maps are gradients behind a ReLU. Only those go on whose normalised map it let through; sums
+    of them, and of them times the normalised maps. raw: the maps before normalisation, like y; stats [4, N]:
+    what they are multiplied with, and what is added, for it; their mean, and one by their spread.
+    """
+    if BESIDE:
+        total += tl.load(beside + places, mask=there[:, None], other=0.0).to(tl.float32)
+    if SUMS == 2:
+        v = tl.load(raw + places, mask=there[:, None], other=0.0).to(tl.float32)
+        active = v * tl.load(stats + n)[None, :] + tl.load(stats + N + n)[None, :] > 0
+        total = tl.where(active, total, 0.0)
+    found = total.to(y.dtype.element_ty)
+    tl.store(y + places, found, mask=there[:, None])
+    if SUMS > 0:
+        exact = tl.where(there[:, None], found.to(tl.float32), 0.0)
+        factor = exact
+        if SUMS == 2:
+            factor = (v - tl.load(stats + 2 * N + n)[None, :]) * tl.load(stats + 3 * N + n)[None, :]
+        tl.store(sums + block * 2 * N + n, tl.sum(exact, 0))
+        tl.store(sums + (block * 2 + 1) * N + n, tl.sum(exact * factor, 0))
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def convolve(
-    x, weight, y, pixels, height, width, down, across,
+    x, weight, y, beside, sums, raw, stats, pixels, height, width, down, across,
     K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, M: tl.constexpr,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, BACK: tl.constexpr, BESIDE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """y [pixels, N]: for each tap the pixels of x [.., K] that it takes, times its weights.
 
@@ -42,14 +73,14 @@ def convolve(
             b = tl.trans(tl.load(weight + (n[:, None] * (SIDE * SIDE) + tap) * K + channel[None, :]))
         total = tl.dot(a, b, total)
     places = m[:, None] * N + n[None, :]
-    tl.store(y + places, total.to(y.dtype.element_ty), mask=inside[:, None])
+    _store(total, y, places, inside, tl.program_id(1), n, beside, sums, raw, stats, N, BESIDE, SUMS)
 
 
 @triton.jit(do_not_specialize=["pixels"])
 def spread(
-    g, weight, y, pixels, height, width, down, across,
+    g, weight, y, beside, sums, raw, stats, pixels, height, width, down, across,
     K: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, M: tl.constexpr,
-    SIDE: tl.constexpr,
+    SIDE: tl.constexpr, BESIDE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """y [images, height, width, N]: the gradient of a convolution with strides of two, of g [pixels, K].
 
@@ -68,17 +99,18 @@ def spread(
     total = tl.zeros((M, BN), tl.float32)
     for place in range(lines * columns * (K // BK)):
         which, channel = place // (K // BK), place % (K // BK) * BK + k
-        below, beside = which // columns, which % columns
+        below, right_of = which // columns, which % columns
         tap = 0
         if SIDE == 3:
-            tap = (1 + lower * (1 - 2 * below)) * 3 + 1 + right * (1 - 2 * beside)
-        a = _taken(g, image, i + below, j + beside, inside, channel, down, across, K)
+            tap = (1 + lower * (1 - 2 * below)) * 3 + 1 + right * (1 - 2 * right_of)
+        a = _taken(g, image, i + below, j + right_of, inside, channel, down, across, K)
         b = tl.load(weight + (channel[:, None] * (SIDE * SIDE) + tap) * N + n[None, :])
         total = tl.dot(a, b, total)
     row, column = 2 * i + lower, 2 * j + right
     there = inside & (row < height) & (column < width)
     places = ((image * height + row) * width + column)[:, None] * N + n[None, :]
-    tl.store(y + places, total.to(y.dtype.element_ty), mask=there[:, None])
+    block = tl.program_id(1) * 4 + tl.program_id(2)
+    _store(total, y, places, there, block, n, beside, sums, raw, stats, N, BESIDE, SUMS)
 
 
 @triton.jit
@@ -97,9 +129,9 @@ def _all_taps(
 
 @triton.jit(do_not_specialize=["pixels"])
 def convolve_few(
-    x, weight, y, pixels, height, width, down, across,
+    x, weight, y, sums, pixels, height, width, down, across,
     C: tl.constexpr, K: tl.constexpr, N: tl.constexpr, M: tl.constexpr, SIDE: tl.constexpr,
-    STRIDE: tl.constexpr,
+    STRIDE: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """y [pixels, N] of x with few channels: all taps of all of them at once, in K columns."""
     m, k, n = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, K), tl.arange(0, N)
@@ -108,8 +140,39 @@ def convolve_few(
     b = tl.load(
         weight + n[None, :] * (SIDE * SIDE * C) + k[:, None], mask=(k < SIDE * SIDE * C)[:, None], other=0.0
     )
-    total = tl.dot(a, b)
-    tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=inside[:, None])
+    places = m[:, None] * N + n[None, :]
+    _store(tl.dot(a, b), y, places, inside, tl.program_id(0), n, y, sums, y, y, N, False, SUMS)
+
+
+@triton.jit(do_not_specialize=["parts", "count"])
+def finish(
+    sums, weight, bias, running_mean, running_var, batches, stats, parts, count, eps, momentum,
+    C: tl.constexpr, BC: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """stats [4, C] of maps with sums [parts, 2, C] over ``count`` pixels: factor and term that normalise
+    them, their mean, and one by their spread. Moves the running statistics, and counts the batch."""
+    c, p = tl.program_id(0) * BC + tl.arange(0, BC), tl.arange(0, P)
+    first, second = tl.zeros((P, BC), tl.float32), tl.zeros((P, BC), tl.float32)
+    for start in range(0, parts, P):
+        places = (start + p)[:, None] * 2 * C + c[None, :]
+        inside = (start + p < parts)[:, None]
+        first += tl.load(sums + places, mask=inside, other=0.0)
+        second += tl.load(sums + places + C, mask=inside, other=0.0)
+    pixels = tl.cast(count, tl.float32)
+    mean = tl.sum(first, 0) / pixels
+    var = tl.maximum(tl.sum(second, 0) / pixels - mean * mean, 0.0)
+    spread = 1.0 / tl.sqrt(var + eps)
+    scale = tl.load(weight + c) * spread
+    tl.store(stats + c, scale)
+    tl.store(stats + C + c, tl.load(bias + c) - mean * scale)
+    tl.store(stats + 2 * C + c, mean)
+    tl.store(stats + 3 * C + c, spread)
+    old = tl.load(running_mean + c)
+    tl.store(running_mean + c, old + momentum * (mean - old))
+    old = tl.load(running_var + c)
+    tl.store(running_var + c, old + momentum * (var * (pixels / (pixels - 1)) - old))
+    if tl.program_id(0) == 0:
+        tl.store(batches, tl.load(batches) + 1)
 
 
 @triton.jit(do_not_specialize=["pixels", "each"])

@@ -1,28 +1,21 @@
-"""A benchmark's candidate. It needs Triton, and a GPU or its interpreter (TRITON_INTERPRET=1)."""
+"""Our kernels need Triton, and a GPU or its interpreter (TRITON_INTERPRET=1)."""
 
 import copy
 import os
-from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load
+from refilled.models import convolution, load, wide_fused
+from refilled.models.wide_fused import fused_maps, fused_type
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-pytestmark = pytest.mark.skipif(
+with_kernels = pytest.mark.skipif(
     convolution.kernels is None or (DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"),
     reason="needs Triton, and a CUDA device or TRITON_INTERPRET=1",
 )
-
-
-@pytest.fixture
-def fused_maps(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    import fused_wide
-
-    return fused_wide.fused_maps
 
 
 def make_network(spec):
@@ -50,8 +43,9 @@ def results(network, maps, images, gradients):
     return {f"maps {number}": one for number, one in enumerate(found)} | named | dict(network.named_buffers())
 
 
+@with_kernels
 @pytest.mark.parametrize(("spec", "height", "width"), [("wrn-16-1", 8, 8), ("wrn-10-2", 9, 7)])
-def test_it_is_the_same_network(fused_maps, spec, height, width):
+def test_it_is_the_same_network(spec, height, width):
     """Identities and projections, with and without strides, odd sides; every map has its own gradient."""
     torch.manual_seed(0)
     network = make_network(spec)
@@ -59,7 +53,7 @@ def test_it_is_the_same_network(fused_maps, spec, height, width):
     images = torch.randn(3, 3, height, width, device=DEVICE)
     gradients = [torch.randn_like(maps) for maps in copy.deepcopy(network).feature_maps(images)]
     expected = results(network, type(network).feature_maps, images, gradients)
-    found = results(other, fused_maps, images, gradients)
+    found = results(other, lambda *given: fused_maps(*given, torch.float32), images, gradients)
     assert found.keys() == expected.keys()
     near = 1e-4 if DEVICE == "cpu" else 0.02  # a GPU rounds to tf32
     for name, wanted in expected.items():
@@ -67,8 +61,39 @@ def test_it_is_the_same_network(fused_maps, spec, height, width):
     assert int(other.norm.num_batches_tracked) == int(other.groups[0][0].norm1.num_batches_tracked) == 1
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
-def test_compiled_in_half_precision_it_is_near(fused_maps):
+@pytest.fixture
+def known(monkeypatch):
+    """As if compiling for a GPU that was measured."""
+    monkeypatch.setattr(wide_fused, "own_type", lambda images: torch.bfloat16)
+
+
+def test_it_is_for_compiled_networks_in_training(known, monkeypatch):
+    network, images = make_network("wrn-10-1"), torch.zeros(2, 3, 8, 8)
+    assert fused_type(network, images) == torch.bfloat16
+    assert fused_type(network, images.clone().requires_grad_()) is None
+    assert fused_type(network.eval(), images) is None
+    network.train()
+    monkeypatch.setattr(wide_fused, "own_type", lambda images: None)
+    assert fused_type(network, images) is None
+
+
+def test_it_is_for_usual_layers(known):
+    images = torch.zeros(2, 3, 8, 8)
+    dropped, frozen, widest = make_network("wrn-10-1"), make_network("wrn-10-1"), make_network("wrn-10-3")
+    dropped.dropout = 0.1
+    frozen.groups[1][0].norm2.eval()
+    assert [fused_type(one, images) for one in (dropped, frozen, widest)] == [None] * 3
+    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(make_network("wrn-10-1"))
+    assert fused_type(synchronised, images) is None
+    averaging = make_network("wrn-10-1")
+    averaging.norm.momentum = None
+    assert fused_type(averaging, images) is None
+
+
+@pytest.mark.skipif(
+    DEVICE == "cpu" or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of capability 9.0"
+)
+def test_compiled_in_half_precision_it_is_near():
     torch._dynamo.reset()
     torch.manual_seed(0)
     network = make_network("wrn-16-2")
@@ -77,8 +102,17 @@ def test_compiled_in_half_precision_it_is_near(fused_maps):
     shapes = [maps.shape for maps in copy.deepcopy(network).feature_maps(images)]
     gradients = [torch.randn(shape, device=DEVICE) for shape in shapes]
     expected = results(network, type(network).feature_maps, images, gradients)
-    with torch.autocast(DEVICE, dtype=torch.bfloat16):
-        found = results(other, torch.compile(fused_maps, fullgraph=True), images, gradients)
+    compiled = torch.compile(type(network).feature_maps, fullgraph=True)
+    with (
+        torch.autocast(DEVICE, dtype=torch.bfloat16),
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen,
+    ):
+        found = results(other, compiled, images, gradients)
+        torch.cuda.synchronize()
+    assert any(event.key.startswith("finish") for event in seen.key_averages())
     for name, wanted in expected.items():
         wanted = wanted.detach().float()
         assert float((found[name].detach().float() - wanted).norm() / wanted.norm()) < 0.1, name
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):  # any number of images
+        sizes = [compiled(other, images[:size])[-1].shape[0] for size in (32, 24, 40)]
+    assert sizes == [32, 24, 40]
