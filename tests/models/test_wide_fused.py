@@ -27,10 +27,25 @@ def make_network(spec):
     return network.train()
 
 
-def error(found, expected):
-    """The largest difference, as a part of the largest value."""
-    found, expected = found.detach().float(), expected.detach().float()
-    return float((found - expected).abs().max() / expected.abs().max())
+def errors(found, exact):
+    """By name, the largest difference as a part of the largest value."""
+    exact = {name: value.detach().double() for name, value in exact.items()}
+    return {
+        name: float((found[name].detach() - value).abs().max() / value.abs().max())
+        for name, value in exact.items()
+    }
+
+
+def assert_as_near(found, library, exact, near):
+    """As near to exact results as the library comes in the same precision.
+
+    Rounding lets values through a ReLU that others stop, so that no bound is good for all.
+    """
+    ours, theirs = errors(found, exact), errors(library, exact)
+    assert ours.keys() == found.keys()
+    for name, far in ours.items():
+        assert far < near + 3 * theirs[name], name
+    assert sum(ours.values()) < len(ours) * near + 1.3 * sum(theirs.values())
 
 
 def results(network, maps, images, gradients):
@@ -43,21 +58,31 @@ def results(network, maps, images, gradients):
     return {f"maps {number}": one for number, one in enumerate(found)} | named | dict(network.named_buffers())
 
 
+@pytest.fixture
+def exactly(monkeypatch):
+    """No tf32: with so few pixels its rounding changes gradients by a tenth."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    if DEVICE != "cpu":
+        from triton import knobs
+
+        monkeypatch.setattr(knobs.language, "fp32_default", "tf32x3")
+        monkeypatch.setattr(knobs.compilation, "always_compile", True)
+
+
 @with_kernels
 @pytest.mark.parametrize(("spec", "height", "width"), [("wrn-16-1", 8, 8), ("wrn-10-2", 9, 7)])
-def test_it_is_the_same_network(spec, height, width):
+def test_it_is_the_same_network(spec, height, width, exactly):
     """Identities and projections, with and without strides, odd sides; every map has its own gradient."""
     torch.manual_seed(0)
     network = make_network(spec)
-    other = copy.deepcopy(network)
+    other, doubled = copy.deepcopy(network), copy.deepcopy(network).double()
     images = torch.randn(3, 3, height, width, device=DEVICE)
     gradients = [torch.randn_like(maps) for maps in copy.deepcopy(network).feature_maps(images)]
-    expected = results(network, type(network).feature_maps, images, gradients)
+    usual = type(network).feature_maps
+    exact = results(doubled, usual, images.double(), gradients)
+    library = results(network, usual, images, gradients)
     found = results(other, lambda *given: fused_maps(*given, torch.float32), images, gradients)
-    assert found.keys() == expected.keys()
-    near = 1e-4 if DEVICE == "cpu" else 0.02  # a GPU rounds to tf32
-    for name, wanted in expected.items():
-        assert error(found[name], wanted) < near, name
+    assert_as_near(found, library, exact, 1e-4 if DEVICE == "cpu" else 1e-3)
     assert int(other.norm.num_batches_tracked) == int(other.groups[0][0].norm1.num_batches_tracked) == 1
 
 
@@ -97,22 +122,20 @@ def test_compiled_in_half_precision_it_is_near():
     torch._dynamo.reset()
     torch.manual_seed(0)
     network = make_network("wrn-16-2")
-    other = copy.deepcopy(network)
+    other, doubled = copy.deepcopy(network), copy.deepcopy(network).double()
     images = torch.randn(64, 3, 32, 32, device=DEVICE).contiguous(memory_format=torch.channels_last)
     shapes = [maps.shape for maps in copy.deepcopy(network).feature_maps(images)]
     gradients = [torch.randn(shape, device=DEVICE) for shape in shapes]
-    expected = results(network, type(network).feature_maps, images, gradients)
-    compiled = torch.compile(type(network).feature_maps, fullgraph=True)
-    with (
-        torch.autocast(DEVICE, dtype=torch.bfloat16),
-        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen,
-    ):
-        found = results(other, compiled, images, gradients)
-        torch.cuda.synchronize()
+    usual = type(network).feature_maps
+    exact = results(doubled, usual, images.double(), gradients)
+    compiled = torch.compile(usual, fullgraph=True)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        library = results(network, usual, images, gradients)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            found = results(other, compiled, images, gradients)
+            torch.cuda.synchronize()
     assert any(event.key.startswith("finish") for event in seen.key_averages())
-    for name, wanted in expected.items():
-        wanted = wanted.detach().float()
-        assert float((found[name].detach().float() - wanted).norm() / wanted.norm()) < 0.1, name
+    assert_as_near(found, library, exact, 0.01)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):  # any number of images
         sizes = [compiled(other, images[:size])[-1].shape[0] for size in (32, 24, 40)]
     assert sizes == [32, 24, 40]

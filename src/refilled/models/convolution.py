@@ -135,7 +135,7 @@ def gradient_and_sum(
         plan: how it is divided.
         other: another gradient behind the ReLU, [N, C, H, W].
     """
-    y = torch.empty_like(raw)
+    y = _maps_like(g, *raw.shape)
     parts = triton.cdiv(g.shape[0] * g.shape[2] * g.shape[3], plan.pixels) * stride * stride
     sums = torch.empty(parts, 2, raw.shape[1], dtype=torch.float32, device=g.device)
     _write_gradient(g, weight, stride, plan, y, other, sums, raw, stats)
@@ -162,9 +162,9 @@ def _write_gradient(
 
 
 def _maps_like(x: Tensor, images: int, channels: int, height: int, width: int) -> Tensor:
-    return torch.empty(
-        images, channels, height, width, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
-    )
+    """New maps in channels-last memory, of the type of x."""
+    # Not by a memory format: a compiled torch.empty with one is filled with zeros (PyTorch 2.11, 2.13).
+    return torch.empty(images, height, width, channels, dtype=x.dtype, device=x.device).permute(0, 3, 1, 2)
 
 
 def _columns(side: int, channels: int) -> int:

@@ -41,12 +41,12 @@ def statistics(maps: Maps, norm: nn.BatchNorm2d) -> Tensor:
 
     The layer's running statistics move as they would by itself.
     """
-    channels, block = maps.raw.shape[1], min(32, maps.raw.shape[1])
+    channels, block = maps.raw.shape[1], 16
     parts, count = maps.sums.shape[0], maps.raw.numel() // channels
     stats = torch.empty(4, channels, dtype=torch.float32, device=maps.raw.device)
     kernels.finish[(channels // block,)](
         maps.sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked,
-        stats, parts, count, norm.eps, norm.momentum, C=channels, BC=block, P=64,
+        stats, parts, count, norm.eps, norm.momentum, C=channels, BC=block, P=256, num_warps=8,
     )  # fmt: skip
     return stats
 
