@@ -87,7 +87,13 @@ def test_it_is_the_same_network(spec, height, width, exactly):
 
 
 @pytest.fixture
-def known(monkeypatch):
+def taken(monkeypatch):
+    """As if it were known to be faster."""
+    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", True)
+
+
+@pytest.fixture
+def known(taken, monkeypatch):
     """As if compiling for a GPU that was measured."""
     monkeypatch.setattr(wide_fused, "own_type", lambda images: torch.bfloat16)
 
@@ -100,6 +106,11 @@ def test_it_is_for_compiled_networks_in_training(known, monkeypatch):
     network.train()
     monkeypatch.setattr(wide_fused, "own_type", lambda images: None)
     assert fused_type(network, images) is None
+
+
+def test_it_is_not_taken_before_it_is_known_to_be_faster(known, monkeypatch):
+    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", False)
+    assert fused_type(make_network("wrn-10-1"), torch.zeros(2, 3, 8, 8)) is None
 
 
 def test_it_is_for_usual_layers(known):
@@ -118,7 +129,7 @@ def test_it_is_for_usual_layers(known):
 @pytest.mark.skipif(
     DEVICE == "cpu" or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of capability 9.0"
 )
-def test_compiled_in_half_precision_it_is_near():
+def test_compiled_in_half_precision_it_is_near(taken):
     torch._dynamo.reset()
     torch.manual_seed(0)
     network = make_network("wrn-16-2")

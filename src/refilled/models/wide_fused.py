@@ -2,6 +2,8 @@
 
 What a normalisation has to know of its maps, their sums, is written by the convolution that makes them; what
 its gradient has to know, by the convolution that gives it. So each map is read once less in both directions.
+
+A candidate: networks take it when :data:`SHOWN_FASTER` says so; benchmarks/convolutions.py measures it.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +29,9 @@ from refilled.models.convolution import (
 
 if TYPE_CHECKING:
     from refilled.models.wide_resnet import PreActivationBlock, WideResNet
+
+SHOWN_FASTER = False
+"""Whether compiled networks take it. It gives what the library gives; its speed has no figures yet."""
 
 
 class Maps(NamedTuple):
@@ -159,7 +164,7 @@ def fused_maps(network: "WideResNet", prepared: Tensor, dtype: torch.dtype) -> l
 
 def fused_type(network: "WideResNet", prepared: Tensor) -> torch.dtype | None:
     """That :func:`fused_maps` would compute in; None: it is not for this network now, or for these images."""
-    if (dtype := own_type(prepared)) is None or not network.training:
+    if not SHOWN_FASTER or not network.training or (dtype := own_type(prepared)) is None:
         return None
     if network.dropout or prepared.requires_grad:
         return None
