@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from refilled.models.wide_resnet import PreActivationBlock, WideResNet
 
 SHOWN_FASTER = False
-"""Whether compiled networks take it. It gives what the library gives; its speed has no figures yet."""
+"""Whether compiled networks take it. In Triton's interpreter it gives what the library gives; nothing is
+known of its speed."""
 
 
 class Maps(NamedTuple):
