@@ -438,7 +438,7 @@ def test_asks_only_for_what_can_be_looked_up(name, batches):
         batch = first_batch(batches)
         if name not in ("seed", "crd"):  # their second look at a batch would be another
             expected = values(stage, batch)
-        batch.embeddings = stage.asks.embed(batch.images).detach()
+        batch.answers = stage.asks.embed(batch.images).detach()
         stage.asks.embed_prepared = None  # any use of it would fail
         found = values(stage, batch)
         del stage.asks.embed_prepared

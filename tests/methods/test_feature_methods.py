@@ -88,7 +88,7 @@ def test_numbers_without_sense_are_refused_by_name(name, setting):
 def test_one_stage_trains_the_student_and_what_is_beside_it(name, teacher, student, batches):
     (stage,) = make_stages(name, teacher, student, batches, epochs=6)
     assert (stage.name, stage.epochs, stage.judge) == ("classifier", 6, "classifier")
-    assert stage.asks is None  # an embedding is not all that it wants
+    assert stage.asks is (teacher if name == "at" else None)  # others want more than a vector for each image
     beside = list(stage.beside.parameters()) if stage.beside is not None else []
     assert (stage.beside is not None) == (name in ("vid", "kd-vid", "overhaul"))
     assert [id(p) for p in stage.parameters] == [id(p) for p in (*student.parameters(), *beside)]
@@ -180,6 +180,19 @@ def test_attention_of_every_pair(teacher, spec):
     for name, gradient in found.items():
         if gradient is not None:
             torch.testing.assert_close(gradient, wanted[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("spec", STUDENTS)
+def test_attentions_that_are_known_are_all_that_at_wants(teacher, spec, monkeypatch):
+    batches = make_batches(size=4, batch_size=3)
+    student, batch = tiny(spec, STUDENT_CLASSES, seed=2).eval(), first_batch(batches)
+    (stage,) = make_stages("at", teacher, student, batches)
+    expected = {name: float(value) for name, value in stage.loss(batch).items()}
+    assert stage.asks is teacher
+    known = stage.wanted(teacher, teacher.prepare(batch.images)).detach()
+    monkeypatch.setattr(teacher, "feature_maps", None)  # any use of it would fail
+    found = stage.loss(dataclasses.replace(batch, answers=known))
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, rel=1e-5)
 
 
 def test_selectivity_of_the_last_maps(teacher, student):

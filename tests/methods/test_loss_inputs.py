@@ -75,11 +75,11 @@ def test_both_networks_see_the_same_augmented_pixels(teacher, student, monkeypat
     seen = {"teacher": [], "student": []}
     for name, network in (("teacher", teacher), ("student", student)):
 
-        def spy(images, name=name, embed=network.embed):
+        def spy(images, name=name, prepare=network.prepare):
             seen[name].append(images)
-            return embed(images)
+            return prepare(images)
 
-        monkeypatch.setattr(network, "embed", spy)
+        monkeypatch.setattr(network, "prepare", spy)
     stages = make_stages("refilled-two-stages", teacher, student, batches)
     seen["teacher"].clear()  # those of the class centres
     for stage in stages:

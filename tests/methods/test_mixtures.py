@@ -74,7 +74,7 @@ def test_a_batch_of_one_is_blended_with_itself(world):
 def test_known_answers_are_used_for_images_and_mixtures_are_asked(world):
     teacher, _, batches = world
     batch = first_batch(batches)
-    known = Batch(batch.images, batch.labels, batch.rows, embeddings=torch.zeros(len(batch), teacher.dim))
+    known = Batch(batch.images, batch.labels, batch.rows, answers=torch.zeros(len(batch), teacher.dim))
     seen = seen_of(known)
     found = seen.teacher_embeddings(teacher, known)
     assert not found[: len(batch)].any()

@@ -81,7 +81,7 @@ def test_answers_that_are_known_are_used(world):
     teacher, student, batches = world
     batch = first_batch(batches)
     (stage,) = make_stages("refilled-few", teacher, student.eval(), batches)
-    known = replace(batch, embeddings=teacher.embed(batch.images))
+    known = replace(batch, answers=teacher.embed(batch.images))
     assert values(stage, known) == pytest.approx(values(stage, batch), rel=1e-5)
 
 

@@ -3,6 +3,7 @@ import torch
 from tiny import tiny_batches, tiny_network
 
 from refilled.data import Batches
+from refilled.methods.at import Attentions
 from refilled.training import Teachers
 
 
@@ -27,11 +28,11 @@ def test_answers_are_the_teachers_own(augment, epochs, views):
 
 
 def calls_of(monkeypatch) -> list[int]:
-    from refilled.models.folded import FoldedEmbedding
+    from refilled.models.folded import Folded
 
-    calls, embed = [], FoldedEmbedding.embed
+    calls, answer = [], Folded.answer
     monkeypatch.setattr(
-        FoldedEmbedding, "embed", lambda self, images: calls.append(len(images)) or embed(self, images)
+        Folded, "answer", lambda self, images: calls.append(len(images)) or answer(self, images)
     )
     return calls
 
@@ -94,4 +95,30 @@ def test_few_of_many_images_without_labels_are_not_worth_a_table(monkeypatch):
     Teachers().answers(network, batches, 2)
     assert not calls
     Teachers().answers(network, Batches(own.source.images, own.labels, 8, "none"), 2)
+    assert calls
+
+
+@pytest.mark.parametrize("epochs", [1, 1000])
+def test_attentions_are_looked_up_beside_embeddings(epochs, monkeypatch):
+    """One teacher, two kinds of answers: neither stands for the other."""
+    calls, network, batches = calls_of(monkeypatch), frozen(), tiny_batches(augment="crop")
+    teachers, wanted = Teachers(), Attentions(((2, 2), (1, 2)))
+    asked(teachers.answers(network, batches, epochs), batches, network)
+    alone = sum(calls)
+    answers = teachers.answers(network, batches, epochs, wanted=wanted)
+    for batch in batches.epoch(1):
+        own = wanted(network, network.prepare(batch.images))
+        assert own.shape[1] == wanted.width(network) == 6
+        assert torch.allclose(answers(batch), own, atol=1e-5)
+    assert sum(calls) == 2 * alone
+    teachers.answers(network, batches, epochs, wanted=Attentions(((2, 2), (1, 2))))
+    assert sum(calls) == 2 * alone
+
+
+def test_a_table_is_measured_by_its_answers(monkeypatch):
+    calls, network, batches = calls_of(monkeypatch), frozen(), tiny_batches(augment="crop")
+    monkeypatch.setattr("refilled.training.answers.available_bytes", lambda: 2 * 24 * 9 * 4 * 4)
+    Teachers().answers(network, batches, 1000)
+    assert not calls
+    Teachers().answers(network, batches, 1000, wanted=Attentions(((2, 2),)))
     assert calls

@@ -26,8 +26,8 @@ class Batch:
     """int64 [B + U], which images of the set they are"""
     views: Tensor | None = None
     """int64 [B + U], which views of them are seen; None where views are endless"""
-    embeddings: Tensor | None = None
-    """[B + U, dim] of the network that the stage asks, for these views, where they are known already"""
+    answers: Tensor | None = None
+    """[B + U, width] of the network that the stage asks, for these views, where they are known already"""
     progress: Tensor | None = None
     """float32 [], how much of the stage's epochs lies behind: 0 at its start; None outside of training"""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
 from refilled.models import Network
+from refilled.models.wanted import EMBEDDINGS, Wanted
 
 Judge = Literal["classifier", "embedding"]
 
@@ -25,8 +26,9 @@ class Stage:
         loss: from a batch to named terms; their sum is minimised.
         judge: what validation measures: the classifier's accuracy, or that of the nearest class mean
             in the embedding, for a stage that does not train the head.
-        asks: the frozen network of which the loss wants nothing but :func:`embed`. Its answers may then be
-            looked up instead of computed.
+        asks: the frozen network of which the loss wants nothing but :func:`embed`, or :func:`ask` for what
+            is wanted. Its answers may then be looked up instead of computed.
+        wanted: what the loss wants of the network that it asks.
         beside: what is kept in checkpoints beside the student: layers that only this stage needs, a memory
             of earlier batches (as buffers). Its parameters are trained if ``parameters`` has them.
         begin: called once when the stage begins, not when it goes on from a checkpoint.
@@ -38,8 +40,13 @@ class Stage:
     loss: Callable[[Batch], dict[str, Tensor]]
     judge: Judge = "classifier"
     asks: Network | None = None
+    wanted: Wanted = EMBEDDINGS
     beside: nn.Module | None = None
     begin: Callable[[], None] | None = None
+
+    def asks_like(self, other: "Stage") -> bool:
+        """Whether both ask the same network for the same."""
+        return self.asks is other.asks and self.wanted == other.wanted
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,12 @@ def share(epochs: int, first_share: float) -> tuple[int, int]:
 
 def embed(teacher: Network, batch: Batch) -> Tensor:
     """The frozen teacher's embeddings [B + U, dim] of a batch; those that come with the batch, if they do."""
-    if batch.embeddings is not None:
-        return batch.embeddings
+    return ask(teacher, batch, EMBEDDINGS)
+
+
+def ask(teacher: Network, batch: Batch, wanted: Wanted) -> Tensor:
+    """The frozen teacher's answers [B + U, width] for a batch; those that come with the batch, if they do."""
+    if batch.answers is not None:
+        return batch.answers
     with torch.no_grad():
-        return teacher.embed(batch.images)
+        return wanted(teacher, teacher.prepare(batch.images))

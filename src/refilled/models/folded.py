@@ -9,31 +9,34 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from refilled.models.network import Network
+from refilled.models.wanted import EMBEDDINGS, Wanted
 
 
-class FoldedEmbedding(nn.Module):
-    """The embedding of a frozen network, with every batch norm that can be folded into its convolution.
+class Folded(nn.Module):
+    """The answers of a frozen network, with every batch norm that can be folded into its convolution.
 
     The network itself is left as it is. Where its code cannot be traced (it branches on values, say) it is
     copied whole, and nothing is folded.
 
     Args:
         network: in evaluation mode.
-        dtype: of the weights and the work; None: those of the network.
+        dtype: of the weights, the work and the answers; None: those of the network.
+        wanted: which answers.
     """
 
-    def __init__(self, network: Network, dtype: torch.dtype | None = None):
+    def __init__(self, network: Network, dtype: torch.dtype | None = None, wanted: Wanted = EMBEDDINGS):
         super().__init__()
+        self.wanted = wanted
         self.source = [network]  # in a list, so that it is no submodule
         self.folded = 0
         """Number of batch norms that were folded."""
         body: nn.Module
         try:
-            plain = _Body(copy.deepcopy(network).eval())
+            plain = _Body(copy.deepcopy(network).eval(), wanted)
             body = fx.GraphModule(plain, _Tracer().trace(plain))
             self.folded = _fold(body)
         except Exception:  # tracing fails in as many ways as there are models
-            body = _Body(copy.deepcopy(network).eval())
+            body = _Body(copy.deepcopy(network).eval(), wanted)
         self.dtype = dtype
         self.body = body.to(dtype).requires_grad_(False)
         self._compiled: list[Callable[[Tensor], Tensor]] = []
@@ -43,7 +46,7 @@ class FoldedEmbedding(nn.Module):
         stays as it is."""
         self._compiled = [torch.compile(self.body)]
         try:
-            self.embed(images)
+            self.answer(images)
         except Exception:  # no compiler on this machine, or a model that cannot be compiled
             self._compiled = []
         return self.compiled
@@ -53,25 +56,25 @@ class FoldedEmbedding(nn.Module):
         """Whether it is."""
         return bool(self._compiled)
 
-    def embed(self, images: Tensor) -> Tensor:
-        """Embeddings [B, dim] of images [B, channels, H, W] in 0..1, without a gradient."""
+    def answer(self, images: Tensor) -> Tensor:
+        """Answers [B, width] for images [B, channels, H, W] in 0..1, without a gradient."""
         with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
             prepared = self.source[0].prepare(images)
             if images.device.type in ("cpu", "cuda"):
                 prepared = prepared.contiguous(memory_format=torch.channels_last)
             body = self._compiled[0] if self._compiled else self.body
-            return body(prepared.to(self.dtype))
+            return body(prepared.to(self.dtype)).to(self.dtype)
 
 
 class _Body(nn.Module):
     """Only what comes after the preparation of the pixels, as a forward that can be traced."""
 
-    def __init__(self, network: Network):
+    def __init__(self, network: Network, wanted: Wanted):
         super().__init__()
-        self.network = network
+        self.network, self.wanted = network, wanted
 
     def forward(self, prepared: Tensor) -> Tensor:
-        return self.network.embed_prepared(prepared)
+        return self.wanted(self.network, prepared)
 
 
 class _Tracer(fx.Tracer):

@@ -3,11 +3,13 @@
 Zagoruyko, Komodakis: Paying More Attention to Attention, 2017 (activation-based attention).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from refilled.objectives.maps import same_size
+from refilled.objectives.maps import averaged_down, check_maps
 from refilled.objectives.precision import full_precision
 
 
@@ -18,6 +20,26 @@ def attention(maps: Tensor) -> Tensor:
     compares attentions brings them to length 1.
     """
     return maps.square().mean(dim=1)
+
+
+def looks(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """The attention as a vector of length 1, or of 0 where all maps are 0.
+
+    Args:
+        maps: [B, C, H, W]; averaged down where they are larger than ``size``.
+        size: height h and width w, no larger than H and W.
+
+    Returns:
+        [B, h * w]; float64 for float64 maps, else float32.
+    """
+    with torch.autocast(maps.device.type, enabled=False):
+        return F.normalize(attention(averaged_down(full_precision(maps), size)).flatten(1), dim=1)
+
+
+def looks_gap(student: Tensor, teacher: Tensor) -> Tensor:
+    """Squared gap of :func:`looks` [B, P] of both, averaged over images and positions; no gradient to the
+    teacher."""
+    return (student - teacher.detach().to(student.dtype)).square().sum() / max(student.numel(), 1)
 
 
 def attention_transfer(student: Tensor, teacher: Tensor) -> Tensor:
@@ -33,8 +55,6 @@ def attention_transfer(student: Tensor, teacher: Tensor) -> Tensor:
     Returns:
         Scalar; float64 for float64 maps, else float32.
     """
-    with torch.autocast(student.device.type, enabled=False):
-        student, teacher = same_size(full_precision(student), full_precision(teacher.detach()))
-        looks_student = F.normalize(attention(student).flatten(1), dim=1)
-        looks_teacher = F.normalize(attention(teacher).flatten(1), dim=1).to(student.dtype)
-        return (looks_student - looks_teacher).square().sum() / max(looks_student.numel(), 1)
+    check_maps(student, teacher)
+    size = tuple(min(sides) for sides in zip(student.shape[2:], teacher.shape[2:]))
+    return looks_gap(looks(student, size), looks(teacher.detach(), size))

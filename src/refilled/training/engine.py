@@ -47,7 +47,7 @@ def make_epochs(
         return PlainEpochs(step, batches)
     stage, answers = step.stage, None
     if stage.asks is not None:
-        answers = teachers.answers(stage.asks, batches, asking, reporter.asking)
+        answers = teachers.answers(stage.asks, batches, asking, reporter.asking, stage.wanted)
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
     on_gpu = batches.device.type == "cuda"

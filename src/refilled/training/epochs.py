@@ -13,7 +13,7 @@ from refilled.data.randomness import seed_global
 from refilled.training.step import PlainStep
 
 Answers = Callable[[Batch], Tensor]
-"""From a batch to the embeddings [B + U, dim] of the network that the stage asks."""
+"""From a batch to the answers [B + U, width] of the network that the stage asks."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PlainEpochs:
                 dtype=self.step.autocast_dtype,
                 enabled=self.step.autocast_dtype is not None,
             ):
-                batch.embeddings = self.answers(batch)
+                batch.answers = self.answers(batch)
         return batch
 
 

@@ -119,7 +119,7 @@ def training(
         step = PlainStep(stage, settings.momentum, settings.weight_decay, autocast_dtype)
         if checkpoint is not None and done > 0:
             checkpoint.restore_optimizer(step.optimizer)
-        asking = sum(other.epochs for other in stages[index:] if other.asks is stage.asks) - done
+        asking = sum(other.epochs for other in stages[index:] if other.asks_like(stage)) - done
         epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
         every = settings.validate_every or max(1, stage.epochs // 10)
         reporter.start(index, len(stages), stage, done, len(batches))
