@@ -18,7 +18,7 @@ test: .venv/installed  ## style, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS)
 
 bench: .venv/installed  ## speed and memory against what one would run instead
 	$(BIN)/python benchmarks/training.py $(BENCH)

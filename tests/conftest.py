@@ -1,6 +1,10 @@
 """What tests of several rooms share."""
 
+import os
 from pathlib import Path
+
+# Before torch is there: on small tensors several threads in several workers only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
