@@ -1,5 +1,6 @@
 """AML, SEED, CRD, SSKD and BAN: their terms, what lies beside the student, and what a resumed run does."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -207,9 +208,30 @@ def test_no_more_negatives_than_images_of_other_classes(teacher, student, monkey
     largest = int(torch.bincount(batches.labels).max())
     asked = []
     draw = of_package.draw_others
-    monkeypatch.setattr(of_package, "draw_others", lambda *a: asked.append(a[-1]) or draw(*a))
+    monkeypatch.setattr(of_package, "draw_others", lambda *a: asked.append(a[-1].shape[1]) or draw(*a))
     make_stages("crd", teacher, student, batches)[0].loss(first_batch(batches))
     assert asked == [24 - largest]
+
+
+def test_negatives_are_drawn_anew_and_by_no_generator(teacher, student, batches, monkeypatch):
+    """Steps of several trainings need not wait for the one generator of a GPU, and a checkpoint holds all."""
+    drawn = []
+    draw = of_package.draw_others
+    monkeypatch.setattr(of_package, "draw_others", lambda *a: drawn.append(draw(*a)) or drawn[-1])
+    (stage,) = make_stages("crd", teacher, student, batches)
+    before, batch = torch.get_rng_state(), first_batch(batches)
+    stage.loss(batch)
+    kept = copy.deepcopy(stage.beside.state_dict())
+    stage.loss(batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(drawn[0], drawn[1])
+    (again,) = make_stages("crd", teacher, student, batches)
+    again.beside.load_state_dict(kept)
+    again.loss(batch)
+    assert torch.equal(drawn[2], drawn[1])
+    (other,) = make_stages("crd", teacher, student, make_batches(seed=1))
+    other.loss(batch)
+    assert not torch.equal(drawn[3], drawn[0])
 
 
 def test_contrast_refuses_a_single_class(teacher, student):

@@ -128,6 +128,20 @@ def test_compiled_views_are_the_same(compiled_anew, name):
     torch.testing.assert_close(compiled.compiled_show()(images, name, views), show(images, name, views))
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler's code for a CPU needs g++")
+def test_compiled_draws_are_the_same_and_go_on(compiled_anew):
+    """Numbers that wrap around, from a count that the step itself moves on."""
+    _, _, (stage,) = world(0, method="crd")
+    random, drawn = stage.beside.random, [[], []]
+    fast = torch.compile(random)
+    begin = stage.beside.drawn.clone()
+    for draw, found in zip((random, fast), drawn):
+        stage.beside.drawn.copy_(begin)
+        found += [draw(4, 7), draw(4, 7)]
+    torch.testing.assert_close(drawn[1], drawn[0])
+    assert not torch.equal(*drawn[0])
+
+
 def test_an_error_leaves_the_student_as_it_was(graphs):
     student, batches, _ = world(0)
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
+from refilled.data.randomness import counted
 from refilled.errors import UserError
 from refilled.methods.fresh import fresh
 from refilled.methods.stage import Method, Stage, embed
@@ -61,6 +62,7 @@ class Memory(nn.Module):
     of_student: Tensor
     of_teacher: Tensor
     log_z: Tensor
+    drawn: Tensor
 
     def __init__(self, student_dim: int, teacher_dim: int, images: int, dim: int):
         super().__init__()
@@ -69,6 +71,14 @@ class Memory(nn.Module):
             self.register_buffer(name, objectives.unit_rows(torch.rand(images, dim) * 2 - 1))
         # The constants of both directions are estimated once, in the first step, as in the authors' code.
         self.register_buffer("log_z", torch.full((2,), torch.nan))
+        self.register_buffer("drawn", torch.randint(2**62, ()))  # where it begins to count
+
+    @torch.no_grad()
+    def random(self, images: int, count: int) -> Tensor:
+        """Random numbers [images, count], others every time."""
+        numbers = counted(self.drawn, (images, count))
+        self.drawn += images * count
+        return numbers
 
     @torch.no_grad()
     def remember(self, memory: Tensor, rows: Tensor, seen: Tensor, momentum: float) -> None:
@@ -99,7 +109,7 @@ def stages(
     def loss(batch: Batch) -> dict[str, Tensor]:
         embeddings, logits = student(batch.images)
         of_student, of_teacher = memory.student(embeddings), memory.teacher(embed(teacher, batch))
-        negatives = objectives.draw_others(batch.labels, *order, count)
+        negatives = objectives.draw_others(batch.labels, *order, memory.random(len(batch), count))
         candidates = torch.cat([batch.rows[:, None], negatives], dim=1)
         terms = {
             "cross_entropy": F.cross_entropy(logits.float(), batch.labels),

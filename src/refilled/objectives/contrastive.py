@@ -14,8 +14,6 @@ from refilled.objectives.checks import check_temperature
 from refilled.objectives.precision import full_precision
 from refilled.objectives.unit import unit_rows
 
-_MANY = 2**62  # a random number below this, modulo a count of images, is as good as uniform
-
 
 def memory_scores(anchors: Tensor, memory: Tensor, candidates: Tensor, *, tau: float = 0.07) -> Tensor:
     """Cosines of each anchor with its candidates in a memory, over the temperature.
@@ -102,7 +100,7 @@ def rows_by_class(labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Ten
     return labels.argsort(stable=True), sizes.cumsum(0) - sizes, sizes
 
 
-def draw_others(labels: Tensor, order: Tensor, first: Tensor, sizes: Tensor, count: int) -> Tensor:
+def draw_others(labels: Tensor, order: Tensor, first: Tensor, sizes: Tensor, random: Tensor) -> Tensor:
     """Draw images of other classes: never one of an image's own, each of the others equally often.
 
     A random place among the N - n_c images that are not of class c is a place in the order of classes in
@@ -113,11 +111,11 @@ def draw_others(labels: Tensor, order: Tensor, first: Tensor, sizes: Tensor, cou
         order: int64 [N], of :func:`rows_by_class`.
         first: int64 [C], of :func:`rows_by_class`.
         sizes: int64 [C], of :func:`rows_by_class`; no class may hold all images.
-        count: how many for each, K.
+        random: int64 [B, K], random numbers from 0 to some limit that is large beside N.
 
     Returns:
         Rows int64 [B, K].
     """
     own, begins = sizes[labels][:, None], first[labels][:, None]
-    drawn = torch.randint(_MANY, (len(labels), count), device=labels.device) % (len(order) - own)
+    drawn = random % (len(order) - own)
     return order[drawn + own * (drawn >= begins)]
