@@ -66,6 +66,22 @@ def test_relations_against_the_loops(teacher, student, batches, changes):
             torch.testing.assert_close(gradient, expected[parameter], rtol=1e-3, atol=1e-4)
 
 
+def test_relations_beside_cross_entropy(teacher, student, batches):
+    batch = first_batch(batches)
+    (stage,) = make_stages("rkd", teacher, student, batches, epochs=1, embedding_share=0.0)
+    assert (stage.name, stage.epochs, stage.judge, stage.asks) == ("joint", 1, "classifier", teacher)
+    assert {id(p) for p in stage.parameters} == {id(p) for p in student.parameters()}
+    terms = stage.loss(batch)
+    assert list(terms) == ["cross_entropy", "distance", "angle"]
+    student_z, teacher_z = student.embed(batch.images).double(), teacher.embed(batch.images).double()
+    expected = cross_entropy(student(batch.images)[1], batch.labels)
+    expected += 25 * slow.rkd_distance(student_z, teacher_z) + 50 * slow.rkd_angle(student_z, teacher_z)
+    torch.testing.assert_close(sum(terms.values()).double(), expected, **CLOSE)
+    found, wanted = gradients(sum(terms.values()), student), gradients(expected, student)
+    for parameter, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[parameter], rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("maps", [True, False])
 def test_similarities_against_the_loop(teacher, student, batches, maps):
     """Of the last feature maps, or of embeddings where one of the networks makes its own."""

@@ -6,12 +6,14 @@ has cross-entropy and plain distillation in the same loss, and normalises embedd
 them as they are, as the authors do for metric learning and as re-implementations do throughout.
 
 Two stages, so that it compares with refilled-emb: the embedding learns the relations alone, then the whole
-student is trained with cross-entropy.
+student is trained with cross-entropy. Without a share of the epochs for the first there is one stage with
+both, as in the paper's classification and in public comparisons (HobbitLong/RepDistiller).
 """
 
 from dataclasses import dataclass
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from refilled import objectives
 from refilled.checks import check_number
@@ -30,31 +32,43 @@ class RKDSettings:
     angle_weight: float = 50.0
     """Weight of the angle-wise loss."""
     embedding_share: float = 0.5
-    """Share of the epochs that goes to the first stage."""
+    """Share of the epochs that goes to the first stage; 0: one stage, relations beside cross-entropy."""
 
     def __post_init__(self) -> None:
         check_number("distance_weight", self.distance_weight, least=0)
         check_number("angle_weight", self.angle_weight, least=0)
-        check_number("embedding_share", self.embedding_share, above=0, below=1)
+        check_number("embedding_share", self.embedding_share, least=0, below=1)
 
 
 def stages(
     teacher: Network, student: Network, train: Batches, settings: RKDSettings, epochs: int
 ) -> list[Stage]:
-    """The relations between embeddings, then cross-entropy."""
-    first, second = share(epochs, settings.embedding_share)
+    """The relations between embeddings, then cross-entropy; or both at once."""
 
-    def loss(batch: Batch) -> dict[str, Tensor]:
-        student_z, teacher_z = student.embed(batch.images), embed(teacher, batch)
+    def relations(student_z: Tensor, batch: Batch) -> dict[str, Tensor]:
+        teacher_z = embed(teacher, batch)
         return {
             "distance": settings.distance_weight * objectives.rkd_distance(student_z, teacher_z),
             "angle": settings.angle_weight * objectives.rkd_angle(student_z, teacher_z),
         }
 
-    relations = Stage(
-        "embedding", first, student.backbone_parameters(), loss, judge="embedding", asks=teacher
+    def both(batch: Batch) -> dict[str, Tensor]:
+        embeddings, logits = student(batch.images)
+        return {
+            "cross_entropy": F.cross_entropy(logits.float(), batch.labels),
+            **relations(embeddings, batch),
+        }
+
+    def alone(batch: Batch) -> dict[str, Tensor]:
+        return relations(student.embed(batch.images), batch)
+
+    if settings.embedding_share == 0:
+        return [Stage("joint", epochs, list(student.parameters()), both, asks=teacher)]
+    first, second = share(epochs, settings.embedding_share)
+    embedding = Stage(
+        "embedding", first, student.backbone_parameters(), alone, judge="embedding", asks=teacher
     )
-    return [relations, cross_entropy_stage(student, second)]
+    return [embedding, cross_entropy_stage(student, second)]
 
 
 METHOD = Method(

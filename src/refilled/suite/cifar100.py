@@ -30,6 +30,9 @@ STANDARD_TRAINING = pairs(
     val_fraction=0.0,
 )  # fmt: skip
 """The recipe of public comparisons: Tian, Krishnan, Isola, Contrastive Representation Distillation, 2020."""
+STANDARD_TEACHING = pairs(**(dict(STANDARD_TRAINING) | {"batch_size": 256, "lr": 0.2}))
+"""The same for teachers, in batches four times as large and with four times the rate: half the time on a GPU,
+and no student sees what its teacher's batches were."""
 OVERLAPS = (0, 20, 40, 60, 80, 100)
 TEACHER_CLASSES = "0:50"
 """In CIFAR-FS's order."""
@@ -81,11 +84,13 @@ def standard(row: str, student: str, teacher: str = "wrn-40-2", **own: Any) -> C
     """All 100 classes for both."""
     if row == "dkd" and teacher.startswith("wrn") and student.startswith("wrn"):
         own = {"beta": DKD_BETA} | own
+    if row == "rkd":  # beside cross-entropy, as in public comparisons
+        own = {"embedding_share": 0.0} | own
     cell = Cell(
         data="cifar100",
         student=student,
         method=row,
-        teacher=TeacherCell(teacher, "cifar100", settings=STANDARD_TRAINING),
+        teacher=TeacherCell(teacher, "cifar100", settings=STANDARD_TEACHING),
         settings=STANDARD_TRAINING,
     )
     return fill_standard(cell, row, **own)
@@ -159,10 +164,11 @@ STANDARD = Table(
     note=(
         "The published numbers carry dropout and a teacher of 74.44 %. With the recipe used here and a "
         "teacher of 75.61 % public comparisons report for WRN-16-2: student 73.26, KD 74.92, AT 74.08, "
-        "RKD 73.35, CRD 75.48 (Tian et al., 2020), DKD 76.24 (Zhao et al., 2022). Their RKD is one stage, "
-        "relations beside cross-entropy; ours is two, one after the other, as in the other tables. The "
-        "published rows of SEED and SSKD are followed by ReFilled's second stage, ours by cross-entropy and "
-        "by SSKD's own."
+        "RKD 73.35, CRD 75.48 (Tian et al., 2020), DKD 76.24 (Zhao et al., 2022). RKD is one stage here, "
+        "relations beside cross-entropy, as there; two, one after the other, in tables of other classes. "
+        "Teachers learn in batches of 256 at a rate of 0.2, which is faster; students in batches of 64 at "
+        "0.05. The published rows of SEED and SSKD are followed by ReFilled's second stage, ours by "
+        "cross-entropy and by SSKD's own."
     ),
 )
 KD_AGAINST_LKD = Table(
