@@ -73,6 +73,7 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
         _WRN | {"method": ("student", "kd", "at", "rkd", "crd", "dkd", "refilled")},
     ),
     "D-ncm": ("ncm-after-stage-1", _WRN),
+    "figures": ("lambda", _WRN | {"data": ("cifar100",)}),
 }  # fmt: skip
 """Table and part of it by name; the names' first letters are the blocks."""
 
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, help="trainings at the same time")
     parser.add_argument("--minutes", type=float, help="begin nothing that would end later")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--keep-students", action="store_true", help="keep what is trained, for figures")
     asked = parser.parse_args()
     for block in asked.blocks:
         if block not in BLOCKS:
@@ -107,7 +109,7 @@ def main() -> None:
         seconds = 60 * asked.minutes if asked.minutes else None
         bench = suite.Bench(
             ledger, suite.Places(asked.data, asked.work), together=asked.together, seconds=seconds,
-            compile=asked.compile,
+            keep_students=asked.keep_students, compile=asked.compile,
         )  # fmt: skip
         bench.run([cell for own in cells.values() for cell in own])
 

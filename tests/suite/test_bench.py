@@ -279,6 +279,20 @@ def test_without_data_it_says_where_to_put_it(tmp_path, monkeypatch):
         bench(tmp_path).run(cells_of(table, where, OverSeeds(1)))
 
 
+def test_a_page_says_how_good_the_teachers_are(tmp_path):
+    table = get_table("cifar100-gkd")
+    cells = cells_of(table, table.where({"overlap": (60,), "method": ("refilled",)}), OverSeeds(1), tiny=True)
+    runner = bench(tmp_path)
+    runner.run(cells[:1])
+    (teacher,) = runner.ledger.filed(cells[0].teacher.as_cell().to_json())
+    known = f"classes {cells[0].teacher.classes}: {100 * teacher['test_accuracy']:.2f} %."
+    assert known in render(table, runner.ledger, OverSeeds(1), tiny=True)
+    runner.ledger.append(cells[0].teacher.as_cell(), teacher | {"test_accuracy": 0.125}, torch.device("cpu"))
+    page = render(table, runner.ledger, OverSeeds(1), tiny=True)
+    assert "trained again where there are two" in page
+    assert f"{known[:-3]} and 12.50 %." in page
+
+
 def test_a_table_without_numbers_says_so(tmp_path):
     text = render(get_table("lambda"), Ledger(tmp_path / "none.jsonl"))
     assert "Nothing has been measured yet" in text

@@ -87,6 +87,10 @@ class Ledger:
         """What was measured of those cells, a record for each of which there is one, in their order."""
         return [record for record in map(self.of, cells) if record is not None]
 
+    def filed(self, described: dict[str, Any]) -> list[dict[str, Any]]:
+        """All records of a cell that is described as in a record, the oldest first."""
+        return self._by_key.get(key_of(described), [])
+
     def append(self, cell: AnyCell, measured: dict[str, Any], device: torch.device) -> dict[str, Any]:
         """Add a finished cell, or a part of one, in one write that no other process can come between."""
         record = {"key": cell.key, "cell": cell.to_json(), **measured, **_circumstances(device)}

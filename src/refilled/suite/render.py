@@ -1,6 +1,7 @@
 """Tables in Markdown, from the ledger alone."""
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ def render(
             found += used
     if not found:
         parts += ["Nothing has been measured yet.", ""]
-    parts += _legend(table, found, judge)
+    parts += _legend(table, found, judge, ledger)
     if command:
         parts += [f"Made by `{command}`.", ""]
     return "\n".join(parts)
@@ -96,7 +97,7 @@ def _gain(
     return judge.gain(records, _records(alone, ledger, judge), table.measured(point))
 
 
-def _legend(table: Table, found: list[dict[str, Any]], judge: Judge) -> list[str]:
+def _legend(table: Table, found: list[dict[str, Any]], judge: Judge, ledger: Ledger) -> list[str]:
     if not found:
         return []
     devices = sorted({record["device"] for record in found})
@@ -105,6 +106,7 @@ def _legend(table: Table, found: list[dict[str, Any]], judge: Judge) -> list[str
     lines = [judge.legend(what) + (f" {judge.gain_legend()}" if table.alone else ""), ""]
     if table.note:
         lines += [table.note, ""]
+    lines += _teachers(found, ledger)
     runs = list({record["key"]: record for record in found}.values())
     return [
         *lines,
@@ -112,3 +114,21 @@ def _legend(table: Table, found: list[dict[str, Any]], judge: Judge) -> list[str
         f"{sum(record['seconds'] for record in runs) / 60:.0f} minutes of training.",
         "",
     ]
+
+
+def _teachers(found: list[dict[str, Any]], ledger: Ledger) -> list[str]:
+    """Who taught, and how well each knows its own classes; one that was trained again has several numbers."""
+    teachers = [record["cell"].get("teacher") for record in found]
+    described = {json.dumps(teacher, sort_keys=True): teacher for teacher in teachers if teacher}
+    told = []
+    for teacher in described.values():
+        records = ledger.filed(teacher)
+        numbers = " and ".join(f"{100 * record['test_accuracy']:.2f}" for record in records)
+        classes = f"classes {teacher['classes']}" if teacher["classes"] else "all classes"
+        held_out = teacher["settings"].get("data", {}).get("val_fraction", 0)
+        part = f", {100 * held_out:.0f} % of the images held out" if held_out else ""
+        told.append(f"{teacher['student']}, {classes}{part}: {numbers or 'unknown'} %")
+    if not told:
+        return []
+    again = " (trained again where there are two)" if any(" and " in one for one in told) else ""
+    return [f"Teachers, on test images of their own classes{again}: {'; '.join(dict.fromkeys(told))}.", ""]
