@@ -1,5 +1,6 @@
 """Cells whose training was interrupted go on as what they were; what is trained can be kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from refilled.errors import UserError
 from refilled.models.weights import read_weights, write_tensors
 from refilled.runs import run as runs_run
-from refilled.suite import Bench, Ledger, OverSeeds, Places, cells_of, get_table
+from refilled.suite import Bench, Ledger, OverSeeds, Places, cells_of, get_table, trainings
 from refilled.suite.figures.figure import Studio
 from refilled.suite.figures.students import trained
 
@@ -54,6 +55,23 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
         assert found.of(cell)["epochs"] == expected.of(cell)["epochs"]
     assert not checkpoint.exists()
     assert list((began / "begun").iterdir()) == []
+
+
+def test_cells_with_the_same_first_stage_train_it_once(tmp_path, monkeypatch):
+    """A sweep over the teacher's strength, which is a setting of the second stage."""
+    table = get_table("lambda")
+    where = table.where({"student": ("wrn-16-2",)}, ("data=cifar100", "strength=0.1", "strength=10.0"))
+    cells = [
+        replace(cell, shots=None).with_settings(epochs=6, batch_size=64)
+        for cell in cells_of(table, where, OverSeeds(2), tiny=True)
+    ]
+    together, turns = watched_turns(tmp_path / "together", cells)
+    monkeypatch.setattr(trainings, "Beginnings", lambda: None)
+    apart, more = watched_turns(tmp_path / "apart", cells)
+    assert len(cells) == 4
+    assert turns < 0.8 * more  # two first stages instead of four
+    measured = [[ledger.of(cell)["test_accuracy"] for cell in cells] for ledger in (together, apart)]
+    assert measured[0] == measured[1]
 
 
 def test_students_are_kept_for_figures(tmp_path):

@@ -39,6 +39,11 @@ class Imitation(nn.Module):
         self.linear = nn.Linear(inputs, outputs)
         self.register_buffer("by_class", torch.tensor(weights), persistent=False)
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """All that decides what it does."""
+        return {"by_class": self.by_class.tolist(), "unlabelled": self.unlabelled}
+
     def forward(self, student_z: Tensor, teacher_z: Tensor, seen: Seen) -> Tensor:
         """Scalar, for embeddings [S, inputs] and [S, outputs] of what is seen: the weighted mean over images
         with labels and mixtures, and beside it that over images without."""

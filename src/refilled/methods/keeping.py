@@ -127,7 +127,7 @@ def keeping_stages(
 
         if stage.judge != "classifier" or weight == 0:
             return stage
-        return replace(stage, loss=loss, asks=teacher)
+        return replace(stage, loss=loss, asks=teacher, recipe=None)
 
     return [keep(stage) for stage in method.stages(teacher, seen, train, settings, epochs)]
 

@@ -8,6 +8,9 @@ labels; in the second the teacher's own head may speak, and its terms may fade a
 may be seen beside them.
 """
 
+import json
+from dataclasses import fields
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -58,7 +61,16 @@ def embedding_stage(
         return terms
 
     trained = [*student.backbone_parameters(), *_parameters(imitate)]
-    return Stage("embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate)
+    recipe = json.dumps(
+        [
+            {each.name: getattr(settings, each.name) for each in fields(ComparisonSettings)},
+            imitate.recipe if imitate is not None else None,
+            mixtures,
+        ]
+    )
+    return Stage(
+        "embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate, recipe=recipe
+    )
 
 
 def classifier_stage(

@@ -29,6 +29,8 @@ class Stage:
         asks: the frozen network of which the loss wants nothing but :func:`embed`, or :func:`ask` for what
             is wanted. Its answers may then be looked up instead of computed.
         wanted: what the loss wants of the network that it asks.
+        recipe: all that decides what the stage does, beside its networks, images, epochs and how is trained;
+            where trainings begin with the same, one of them may do it for all. None: it is not told.
         beside: what is kept in checkpoints beside the student: layers that only this stage needs, a memory
             of earlier batches (as buffers). Its parameters are trained if ``parameters`` has them.
         begin: called once when the stage begins, not when it goes on from a checkpoint.
@@ -41,6 +43,7 @@ class Stage:
     judge: Judge = "classifier"
     asks: Network | None = None
     wanted: Wanted = EMBEDDINGS
+    recipe: str | None = None
     beside: nn.Module | None = None
     begin: Callable[[], None] | None = None
 

@@ -234,6 +234,7 @@ class Run:
             validate=_validator(self.student, self.images, dtype),
             reporter=self.reporter,
             teachers=self.shared.teachers(dtype, self.settings.compile),
+            beginnings=self.shared.beginnings,
             clock=clock,
         )
 

@@ -17,7 +17,7 @@ from refilled.runs.prepare import (
     read_unlabelled,
 )
 from refilled.runs.settings import DataSettings
-from refilled.training import Reporter, Teachers, TrainSettings
+from refilled.training import Beginnings, Reporter, Teachers, TrainSettings
 
 
 class Shared:
@@ -28,10 +28,12 @@ class Shared:
     Args:
         trainings: how many are run at the same time.
         folder: run folder of the comparison, for what they all keep; None: each has its own.
+        beginnings: first stages that several of them have in common, kept for those that follow; None: each
+            trains its own.
     """
 
-    def __init__(self, trainings: int = 1, folder: Path | None = None):
-        self.trainings, self.folder = trainings, folder
+    def __init__(self, trainings: int = 1, folder: Path | None = None, beginnings: Beginnings | None = None):
+        self.trainings, self.folder, self.beginnings = trainings, folder, beginnings
         self.notes: list[str] = []
         """Lines for the first run that begins."""
         self._splits: Splits | None = None

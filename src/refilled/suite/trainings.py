@@ -16,7 +16,7 @@ from refilled.suite.cell import Cell
 from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
 from refilled.suite.runner import Desk, Job
 from refilled.suite.validation import once_open, without_test
-from refilled.training import Reporter
+from refilled.training import Beginnings, Reporter
 
 AT_ONCE = 4
 """Trainings side by side on a GPU."""
@@ -44,7 +44,9 @@ class Trainings:
         """Train or fit, and measure; there is one record, at the end. A training that was interrupted goes on
         where it was; once its record is written, its checkpoint is not needed any more."""
         if cell.world not in self._shared:
-            self._shared = {cell.world: Shared(self.at_once)}  # the world before is done, or nearly
+            self._shared = {
+                cell.world: Shared(self.at_once, beginnings=Beginnings())
+            }  # the world before is done, or nearly
             self._held_out = {}
         places, shared = self.desk.places, self._shared[cell.world]
         with places.begun_folder(cell) as folder:

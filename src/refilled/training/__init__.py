@@ -1,6 +1,7 @@
 """Training: settings, one loop, checkpoints, progress."""
 
 from refilled.training.answers import Teachers
+from refilled.training.beginnings import Beginnings
 from refilled.training.checkpoint import Position
 from refilled.training.loop import LossIsNotFinite, Training, train, training
 from refilled.training.metrics import MetricsLog
@@ -19,6 +20,7 @@ from refilled.training.turns import Shares, take_turns
 __all__ = [
     "FRESH_LR",
     "TRAINED_LR",
+    "Beginnings",
     "LossIsNotFinite",
     "MetricsLog",
     "PlainStep",

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from refilled.errors import UserError
 from refilled.methods import Stage
 from refilled.models import Network
 from refilled.training.answers import Teachers
+from refilled.training.beginnings import Beginning, Beginnings
 from refilled.training.checkpoint import Checkpoint, Position, checkpoint_of, save_checkpoint
 from refilled.training.engine import make_epochs
 from refilled.training.epochs import Epochs, Schedule
@@ -84,15 +86,18 @@ def training(
     validate: Validate | None = None,
     reporter: Reporter | None = None,
     teachers: Teachers | None = None,
+    beginnings: Beginnings | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Training:
     """The training of :func:`train`, for :func:`take_turns`: nothing happens until it is run.
 
-    The clock says what its seconds are.
+    Stages that another training of ``beginnings`` begins with too are trained once for both. The clock says
+    what its seconds are; those of stages that are taken over count as its own.
     """
     reporter = reporter or Reporter()
     path = checkpoint_of(folder) if folder is not None else None
     log = MetricsLog(folder / METRICS if folder is not None else None)
+    beginning = Beginning(beginnings, student, stages, batches, settings)
     checkpoint = None
     if resume and path is not None and path.exists():
         checkpoint = Checkpoint(path, plan)
@@ -110,40 +115,57 @@ def training(
     autocast_dtype = settings.autocast_dtype(batches.device)
     teachers = teachers or Teachers(autocast_dtype=autocast_dtype, compile=settings.compile)
 
-    for index, stage in enumerate(stages):
-        if index < position.stage or (index == position.stage and position.epoch >= stage.epochs):
-            continue
-        done = position.epoch if index == position.stage else 0
-        if done == 0 and stage.begin is not None:
-            stage.begin()
-        step = PlainStep(stage, settings.momentum, settings.weight_decay, autocast_dtype)
-        if checkpoint is not None and done > 0:
-            checkpoint.restore_optimizer(step.optimizer)
-        asking = sum(other.epochs for other in stages[index:] if other.asks_like(stage)) - done
-        epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
-        every = settings.validate_every or max(1, stage.epochs // 10)
-        reporter.start(index, len(stages), stage, done, len(batches))
-        try:
-            for epoch in range(done, stage.epochs):
-                record = {"stage": stage.name, "stage_index": index, "epoch": epoch + 1}
-                record |= yield from _one_epoch(epochs, student, batches, settings, index, epoch, reporter)
-                last = epoch + 1 == stage.epochs
-                if validate is not None and (last or (epoch + 1) % every == 0):
-                    record |= {f"val/{name}": value for name, value in validate(stage).items()}
-                log.append(record)
-                reporter.epoch(record)
-                now = time.monotonic()
-                if last or now - saved_at >= settings.checkpoint_seconds:
-                    _check_weights(stage, epoch)
-                    if path is not None:
-                        reached = Position(index, epoch + 1, clock() - began)
-                        save_checkpoint(path, student, step.optimizer, reached, plan, stage.beside)
-                    saved_at = time.monotonic()
-        except LossIsNotFinite as problem:
-            kept = f"; the last good checkpoint is kept: {path}" if path is not None and path.exists() else ""
-            raise LossIsNotFinite(f"{problem}{kept}. Try a smaller --lr") from None
-        finally:
-            reporter.finish()
+    def write_down(record: dict[str, Any], stage: Stage, step: PlainStep) -> None:
+        """An epoch is over; a checkpoint is kept where it is time for one."""
+        nonlocal saved_at
+        log.append(record)
+        reporter.epoch(record)
+        epoch = record["epoch"]
+        if epoch == stage.epochs or time.monotonic() - saved_at >= settings.checkpoint_seconds:
+            _check_weights(stage, epoch)
+            if path is not None:
+                reached = Position(record["stage_index"], epoch, clock() - began)
+                save_checkpoint(path, student, step.optimizer, reached, plan, stage.beside)
+            saved_at = time.monotonic()
+
+    with beginning:
+        for index, stage in enumerate(stages):
+            if index < position.stage or (index == position.stage and position.epoch >= stage.epochs):
+                continue
+            done = position.epoch if index == position.stage else 0
+            modules = [student] if stage.beside is None else [student, stage.beside]
+            if done == 0 and (there := (yield from beginning.reached(index))) is not None:
+                there.put_into(modules)
+                for record in there.records:
+                    log.append(record)
+                began = clock() - there.seconds
+                continue
+            if done == 0 and stage.begin is not None:
+                stage.begin()
+            step = PlainStep(stage, settings.momentum, settings.weight_decay, autocast_dtype)
+            if checkpoint is not None and done > 0:
+                checkpoint.restore_optimizer(step.optimizer)
+            asking = sum(other.epochs for other in stages[index:] if other.asks_like(stage)) - done
+            epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
+            every = settings.validate_every or max(1, stage.epochs // 10)
+            reporter.start(index, len(stages), stage, done, len(batches))
+            records = []
+            try:
+                for epoch in range(done, stage.epochs):
+                    record = {"stage": stage.name, "stage_index": index, "epoch": epoch + 1}
+                    record |= yield from _one_epoch(
+                        epochs, student, batches, settings, index, epoch, reporter
+                    )
+                    last = epoch + 1 == stage.epochs
+                    if validate is not None and (last or (epoch + 1) % every == 0):
+                        record |= {f"val/{name}": value for name, value in validate(stage).items()}
+                    write_down(record, stage, step)
+                    records.append(record)
+            except LossIsNotFinite as problem:
+                raise _with_advice(problem, path) from None
+            finally:
+                reporter.finish()
+            beginning.keep(modules, records, clock() - began)
     student.eval()
     return clock() - began
 
@@ -189,10 +211,16 @@ def _one_epoch(
     }
 
 
+def _with_advice(problem: LossIsNotFinite, path: Path | None) -> LossIsNotFinite:
+    """The same, with what is left and what to do."""
+    kept = f"; the last good checkpoint is kept: {path}" if path is not None and path.exists() else ""
+    return LossIsNotFinite(f"{problem}{kept}. Try a smaller --lr")
+
+
 def _check_weights(stage: Stage, epoch: int) -> None:
     """The last update of an epoch may have spoilt the weights though its loss was still a number."""
     if not all(bool(torch.isfinite(parameter).all()) for parameter in stage.parameters):
-        raise LossIsNotFinite(f"weights are no longer finite after epoch {epoch + 1} of stage {stage.name!r}")
+        raise LossIsNotFinite(f"weights are no longer finite after epoch {epoch} of stage {stage.name!r}")
 
 
 def _check_finite(recent: Tensor, step: PlainStep, epoch: int, last: int) -> None:
