@@ -23,13 +23,15 @@ from torch.nn import functional as F
 from command import run
 from refilled.labels import LabelSpace
 from refilled.models import convolution, load, wide_fused
-from refilled.models.convolution import (
+from refilled.models.convolution_calls import (
     ConvolvePlan,
     WeightPlan,
     convolve,
+    convolve_plan,
     library,
     map_gradient,
     weight_gradient,
+    weight_plan,
 )
 from refilled.models.wide_resnet import WideResNet
 from refilled.training import make_deterministic
@@ -122,15 +124,15 @@ def ways_of(layer: Layer, part: str, more: bool) -> dict[Any, Callable[[], Tenso
     _, x, g, weight, stride, _ = layer
     plans: list[Any]
     if part == "forward":
-        plans = [convolution.convolve_plan(g.shape[1]), *CONVOLVE_PLANS * more]
+        plans = [convolve_plan(g.shape[1]), *CONVOLVE_PLANS * more]
         ours = {plan: lambda plan=plan: convolve(x, weight, stride, plan) for plan in plans}
         return {None: lambda: F.conv2d(x, weight, None, stride, layer.side // 2)} | ours
     if part == "maps":
         size = (x.shape[2], x.shape[3])
-        plans = [convolution.convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
+        plans = [convolve_plan(x.shape[1]), *CONVOLVE_PLANS * more] if x.shape[1] >= 16 else []
         ours = {plan: lambda plan=plan: map_gradient(g, weight, stride, size, plan) for plan in plans}
         return {None: lambda: library(g, x, weight, stride, 0)} | ours
-    used = convolution.weight_plan(x.shape[1], g.shape[1], layer.side)
+    used = weight_plan(x.shape[1], g.shape[1], layer.side)
     plans = [*([] if used is None else [used]), *WEIGHT_PLANS * more]
     ours = {plan: lambda plan=plan: weight_gradient(x, g, layer.side, stride, plan) for plan in plans}
     return {None: lambda: library(g, x, weight, stride, 1)} | ours

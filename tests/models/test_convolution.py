@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from refilled.models import convolution
-from refilled.models.convolution import Conv, Convolution, ConvolvePlan, WeightPlan, is_known, library
+from refilled.models import convolution, convolution_calls
+from refilled.models.convolution import Conv, Convolution, is_known
+from refilled.models.convolution_calls import ConvolvePlan, WeightPlan, library
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEAR = 1e-5 if DEVICE == "cpu" else 2e-3  # a GPU rounds to tf32
@@ -59,9 +60,9 @@ def make_layer(channels, outputs, width, side, stride):
 def test_maps_are_the_librarys(shape, plan):
     x, weight, y, g = make_layer(*shape)
     stride = shape[-1]
-    assert error(convolution.convolve(x, weight, stride, plan), y) < NEAR
+    assert error(convolution_calls.convolve(x, weight, stride, plan), y) < NEAR
     if x.shape[1] >= 16:
-        found = convolution.map_gradient(g, weight, stride, tuple(x.shape[2:]), plan)
+        found = convolution_calls.map_gradient(g, weight, stride, tuple(x.shape[2:]), plan)
         assert found.is_contiguous(memory_format=torch.channels_last)
         assert error(found, library(g, x, weight, stride, 0)) < NEAR
 
@@ -81,7 +82,7 @@ def test_gradients_of_weights_are_the_librarys(shape, plan):
     x, weight, _, g = make_layer(*shape)
     *_, side, stride = shape
     expected = library(g, x, weight, stride, 1)
-    found = convolution.weight_gradient(x, g, side, stride, plan)
+    found = convolution_calls.weight_gradient(x, g, side, stride, plan)
     assert found.shape == expected.shape
     assert error(found, expected) < NEAR
 
@@ -156,7 +157,7 @@ def test_the_gpu_is_asked_for_once_and_does_not_break_the_graph(monkeypatch):
     """What decides is looked up while compiling."""
     asked = []
     monkeypatch.setattr(convolution, "kernels", object())
-    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__="3.6.0"), raising=False)
+    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__="3.6.0"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: asked.append(device) or (8, 0))
 
     def look(maps):
@@ -173,7 +174,7 @@ def test_the_gpu_is_asked_for_once_and_does_not_break_the_graph(monkeypatch):
 )
 def test_kernels_are_for_what_they_were_tried_on(monkeypatch, version, capability, known):
     monkeypatch.setattr(convolution, "kernels", object())
-    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__=version), raising=False)
+    monkeypatch.setattr(convolution, "triton", SimpleNamespace(__version__=version))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert convolution._is_known(0) == known
     monkeypatch.setattr(convolution, "kernels", None)

@@ -1,4 +1,4 @@
-"""Kernels of :mod:`refilled.models.convolution`.
+"""Kernels of :mod:`refilled.models.convolution`, called by :mod:`refilled.models.convolution_calls`.
 
 Maps lie as [pixels, channels], weights as [outputs, taps, channels]. What a kernel does with the maps that it
 makes is up to :func:`_store`, with BESIDE and SUMS.

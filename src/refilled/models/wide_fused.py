@@ -13,17 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from refilled.models.convolution import (
-    Conv,
+from refilled.models.convolution import Conv, is_known, own_type
+from refilled.models.convolution_calls import (
     convolve,
     convolve_and_sum,
     convolve_plan,
     gradient_and_sum,
-    is_known,
     kernels,
     last,
     map_gradient,
-    own_type,
     weights_gradient,
 )
 
@@ -67,7 +65,7 @@ def gradient_before(
     g: Tensor, weight: Tensor, stride: int, raw: Tensor, stats: Tensor, other: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of raw maps [B, C, H, W], and of the weight and bias [C] that normalise them; the arguments
-    are those of :func:`refilled.models.convolution.gradient_and_sum`."""
+    are those of :func:`refilled.models.convolution_calls.gradient_and_sum`."""
     y, sums = gradient_and_sum(g, weight, stride, raw, stats, convolve_plan(raw.shape[1]), other)
     count = raw.numel() // raw.shape[1]
     of_bias, of_weight = sums.sum(dim=0).unbind()
