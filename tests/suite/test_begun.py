@@ -1,5 +1,7 @@
 """Cells whose training was interrupted go on as what they were; what is trained can be kept."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,14 +136,48 @@ def test_what_is_in_the_ledger_leaves_no_checkpoint(tmp_path):
     assert (more, list(tmp_path.glob("begun/*"))) == (0, [])
 
 
-def test_a_cell_that_another_process_trains_is_trained_apart(tmp_path):
-    cells = tiny_cells()
-    expected, _ = watched_turns(tmp_path / "whole", cells)
+def test_a_cell_that_another_process_trains_is_left_to_it(tmp_path):
+    cells, said = [*tiny_cells(), *tiny_cells("refilled-emb")], []
+    bench = Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append)
     with Places(None, tmp_path).begun_folder(cells[0]) as folder:
-        found, _ = watched_turns(tmp_path, cells)
-        watched_turns(tmp_path, cells)  # what the ledger has is forgotten, but not while it is somebody's
+        bench.run(cells)
+        assert (bench.ledger.has(cells[0]), bench.ledger.has(cells[1])) == (False, True)
+        assert said[-1] == "1 cells are in training in another process, and left to it"
         assert [path.name for path in folder.iterdir()] == ["lock"]
-    assert found.of(cells[0])["test_accuracy"] == expected.of(cells[0])["test_accuracy"]
+    bench.run(cells)
+    assert bench.ledger.has(cells[0])
+
+
+def test_a_teacher_that_another_process_trains_is_waited_for(tmp_path):
+    """And taken over where that one does not finish."""
+    (cell,), said = tiny_cells(), []
+    places = Places(None, tmp_path)
+    bench = Bench(Ledger(tmp_path / "ledger.jsonl"), places, "cpu", said.append)
+    job = bench.teachers.job(bench.teachers.expect([cell])[0])
+    with places.teacher_to_train(cell.teacher) as ours:
+        assert ours
+        for _ in range(3):
+            next(job)
+        assert len(said) == 1
+        assert "another process trains it, and is waited for" in said[0]
+        assert not places.teacher_folder(cell.teacher).exists()
+    for _ in job:
+        pass
+    assert bench.ledger.has(cell.teacher.as_cell())
+
+
+def test_two_processes_do_not_do_the_same(tmp_path):
+    code = f"""
+from pathlib import Path
+from refilled.suite import Bench, Ledger, OverSeeds, Places, cells_of, get_table
+table, work = get_table("one-stage"), Path({str(tmp_path)!r})
+cells = cells_of(table, table.where({{"overlap": (50,)}}), OverSeeds(1), tiny=True)
+Bench(Ledger(work / "ledger.jsonl"), Places(None, work), "cpu").run(cells)
+"""
+    both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    keys = [record["key"] for record in Ledger(tmp_path / "ledger.jsonl").records]
+    assert len(keys) == len(set(keys)) == 4  # three students and their teacher
 
 
 def test_a_work_folder_that_is_a_file_is_named(tmp_path):

@@ -132,6 +132,41 @@ def test_broken_lines_are_named_and_kept(tmp_path):
     assert len(again.broken) == 3
 
 
+DAMAGE = {
+    "commit": None, "device": 3, "epochs": 1.5, "seconds": "long", "test_accuracy": 75.0, "ncm": 7.5,
+    "one_nn": -0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_records_that_no_page_can_be_made_of_are_named(tmp_path, name):
+    path = tmp_path / "ledger.jsonl"
+    for seed in (0, 1):
+        Ledger(path).append(cell(seed), measured(), CPU)
+    first, second = path.read_text().splitlines()
+    record = json.loads(first)
+    texts = [json.dumps(record | {name: DAMAGE[name]})]
+    if record.pop(name, None) is not None:
+        texts.append(json.dumps(record))
+    for text in texts:
+        path.write_text(text + "\n" + second + "\n")
+        before, ledger = path.read_bytes(), Ledger(path)
+        assert [broken.line for broken in ledger.broken] == [1]
+        assert f"ValueError: {name} is" in ledger.notes()[0]
+        assert not ledger.has(cell())
+        assert ledger.has(cell(1))
+        assert path.read_bytes() == before
+    assert len(texts) == (1 if name in ("ncm", "one_nn") else 2)  # these need not be there
+
+
+def test_a_number_that_is_none_is_named(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    for value in (float("nan"), float("inf"), "0.5", True, None):
+        path.unlink(missing_ok=True)
+        Ledger(path).append(cell(), measured() | {"test_accuracy": value}, CPU)
+        assert len(Ledger(path).broken) == 1, value
+
+
 def test_a_folder_is_no_ledger(tmp_path):
     with pytest.raises(UserError, match="is a folder"):
         Ledger(tmp_path)
@@ -146,14 +181,36 @@ from refilled.suite import Cell, Ledger
 start = int(sys.argv[1])
 ledger = Ledger(Path({str(path)!r}))
 for seed in range(start, start + 40):
-    ledger.append(Cell("digits", "convnet-1", "student", seed=seed),
-                  {{"test_accuracy": 0.5, "padding": "x" * 5000}}, torch.device("cpu"))
+    measured = {{"test_accuracy": 0.5, "epochs": 1, "seconds": 1.0, "padding": "x" * 5000}}
+    ledger.append(Cell("digits", "convnet-1", "student", seed=seed), measured, torch.device("cpu"))
 """
     both = [subprocess.Popen([sys.executable, "-c", code, str(start)]) for start in (0, 1000)]
     assert [process.wait() for process in both] == [0, 0]
     ledger = Ledger(path)
     assert len(ledger.records) == 80
     assert ledger.broken == []
+
+
+def test_what_others_append_is_taken(tmp_path):
+    """Also what lies between two appends of one's own, and behind a line that was cut short."""
+    path = tmp_path / "ledger.jsonl"
+    ours, theirs = Ledger(path), Ledger(path)
+    theirs.append(cell(1), measured(0.25), CPU)
+    assert not ours.has(cell(1))
+    ours.refresh()
+    assert ours.of(cell(1))["test_accuracy"] == 0.25
+    theirs.append(cell(2), measured(), CPU)
+    ours.append(cell(3), measured(), CPU)
+    assert all(map(ours.has, map(cell, (1, 2, 3))))
+    with open(path, "a") as file:
+        file.write('{"key": "cut sho')
+    ours.refresh()
+    theirs.append(cell(4), measured(), CPU)
+    for ledger in (ours, theirs):
+        ledger.refresh()
+        ledger.refresh()
+        assert [broken.line for broken in ledger.broken] == [4]
+        assert [record["key"] for record in ledger.records] == [cell(seed).key for seed in (1, 2, 3, 4)]
 
 
 def test_the_commit_is_that_of_the_code_that_runs(tmp_path, monkeypatch):

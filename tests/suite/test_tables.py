@@ -1,7 +1,9 @@
+import dataclasses
+
 import pytest
 
 from refilled.errors import UserError
-from refilled.methods import METHODS
+from refilled.methods import METHODS, get_method
 from refilled.suite import TABLES, Cell, OverSeeds, cells_of, get_table, tiny_cell
 from refilled.suite.baselines import TEACHER_BASELINES
 from refilled.suite.cifar100 import standard
@@ -10,7 +12,7 @@ from refilled.suite.rows import HALF, STANDARD_KD, STEADY, TWO_STAGES
 WANTED = {
     "cifar100-gkd", "cub-gkd", "reweighting", "one-stage", "weaker-teacher", "other-family", "cub-to-dogs",
     "cifar100-standard", "cub-standard", "cross-family", "kd-against-lkd", "ncm-after-stage-1", "k-hat",
-    "lambda", "shots",
+    "lambda", "shots", "cifar100-wider", "cub-cross-family",
 }  # fmt: skip
 
 
@@ -105,3 +107,46 @@ def test_our_recipes_keep_their_settings_where_classes_are_the_same():
     assert rows[TWO_STAGES].items() >= STANDARD_KD.items()
     for row in ("refilled", STEADY):
         assert not STANDARD_KD.keys() & rows[row].keys()
+
+
+KNOWN_CHANGES = {"rkd": {"embedding_share": 0.0}, "dkd": {"beta": 6.0}}
+
+
+@pytest.mark.parametrize("name", [table.name for table in TRAININGS if table.name != "recipes"])
+def test_methods_of_others_have_their_own_settings(name):
+    """What is set for the paper's method does not reach another that has a setting of that name."""
+    table = get_table(name)
+    for point in table.points():
+        cell = table.cell(point)
+        if cell.method not in METHODS or cell.method.startswith("refilled"):
+            continue
+        usual = dataclasses.asdict(get_method(cell.method).settings())
+        given = cell.resolved()["method"]
+        changed = {setting: value for setting, value in given.items() if value != usual[setting]}
+        assert changed.items() <= KNOWN_CHANGES.get(cell.method, {}).items(), point
+
+
+def test_relations_are_beside_cross_entropy_where_classes_are_the_same():
+    for name, share in (("cifar100-standard", 0), ("cub-standard", 0), ("cross-family", 0), ("cub-gkd", 0.5)):
+        table = get_table(name)
+        cell = next(table.cell(point) for point in table.points({"method": ("rkd",)}))
+        assert cell.resolved()["method"]["embedding_share"] == share
+
+
+def test_the_published_method_stands_beside_its_own_settings_too():
+    table = get_table("cifar100-gkd")
+    at = {"student": "wrn-16-2", "overlap": 60}
+    for row in (TWO_STAGES, "refilled-paper", "refilled"):
+        assert table.published(at | {"method": row}) == 76.66
+    assert "another recipe than the paper's" in table.note
+
+
+@pytest.mark.parametrize("name", ["cub-gkd", "weaker-teacher", "cub-to-dogs", "other-family"])
+def test_the_published_student_alone_has_half_our_epochs(name):
+    table = get_table(name)
+    student = {"student": table.axes["student"][-1], "overlap": 0}
+    half, whole = ({"method": row} | student for row in (HALF, "student"))
+    assert table.published(half) is not None
+    assert table.published(whole) is None
+    epochs = [dict(table.cell(point).settings)["epochs"] for point in (half, whole)]
+    assert epochs[1] == 2 * epochs[0]

@@ -13,6 +13,8 @@ from refilled.errors import UserError
 from refilled.files import write_text
 from refilled.training import make_reporter
 
+_LEDGER = Path("results/ledger.jsonl")
+
 
 @dataclass
 class BenchCommand:
@@ -29,7 +31,7 @@ class BenchCommand:
     table: Annotated[Positional[str | None], arg(metavar="TABLE")] = None
     """Name of a table; see --list."""
     list: bool = False
-    """Show the tables and their axes."""
+    """Show the tables and their axes, or those of TABLE."""
     overlap: tuple[int, ...] = ()
     """Only these overlaps, in percent."""
     student: tuple[str, ...] = ()
@@ -41,7 +43,8 @@ class BenchCommand:
     where: Annotated[tuple[str, ...], arg(metavar="AXIS=VALUE", help_behavior_hint="(none)")] = ()
     """Only these values of a table's other axes."""
     seeds: int | None = None
-    """Seeds 0 to this less one, for tables of trainings; none: three."""
+    """Seeds 0 to this less one, for tables of trainings; none: three. A page shows at least three, where they
+    are there."""
     tasks: int | None = None
     """How many tasks, for tables of few-shot tasks; none: 10,000, in a trial of --tune 500. Those that the
     ledger has are not run again."""
@@ -50,7 +53,7 @@ class BenchCommand:
     work: Path = suite.WORK
     """Folder for teachers, which are trained once, students of figures, trials of --tune, and trainings that
     were interrupted: they go on."""
-    ledger: Path = Path("results/ledger.jsonl")
+    ledger: Path = _LEDGER
     """File of finished runs; each is appended as it ends."""
     render: bool = False
     """Only write results/TABLE.md from the ledger."""
@@ -76,11 +79,13 @@ class BenchCommand:
 
     def run(self) -> None:
         """List, draw, tune, run or render."""
+        self._refuse_contradictions()
         if self.figures:
             self._draw()
             return
         if self.list or self.table is None:
-            for table in suite.TABLES.values():
+            chosen = suite.TABLES.values() if self.table is None else (suite.get_table(self.table),)
+            for table in chosen:
                 say(f"{table.name}: {table.title}", style="bold")
                 for axis, values in table.axes.items():
                     names = map(suite.shown, values)
@@ -109,9 +114,12 @@ class BenchCommand:
             return
         if not self.render:
             cells = suite.cells_of(table, where, judge, tiny=self.tiny)
+            bench.check([cell for cell in cells if not ledger.has(cell)])
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
-        command = f"refilled bench {table.name} --render{judge.options()}{' --tiny' if self.tiny else ''}"
+        judge = judge if self.tiny else judge.for_page()
+        options = judge.options() + (f" --ledger {self.ledger}" if self.ledger != _LEDGER else "")
+        command = f"refilled bench {table.name} --render{options}{' --tiny' if self.tiny else ''}"
         page = suite.render(table, ledger, judge, command, tiny=self.tiny)
         if self.tiny:
             say(page)
@@ -120,6 +128,23 @@ class BenchCommand:
         write_text(path, page)
         say(f"{path} is written")
 
+    def _refuse_contradictions(self) -> None:
+        """What cannot be asked for together, and what does nothing by itself."""
+        ways = {
+            "--list": self.list, "--render": self.render, "--tune": self.tune is not None,
+            "--figures": bool(self.figures),
+        }  # fmt: skip
+        asked = [way for way, given in ways.items() if given]
+        if len(asked) > 1:
+            raise UserError(f"{' and '.join(asked)} are different things to do: give one of them")
+        if self.figures and self.table is not None:
+            raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
+        if self.table is None and asked in (["--render"], ["--tune"]):
+            raise UserError(f"{asked[0]} needs the name of a table: refilled bench --list shows them")
+        if self.tune_epochs is not None and self.tune is None:
+            raise UserError("--tune-epochs is for --tune: how long a trial is")
+        check_number("--seeds", self.seeds, least=1)
+
     def _ledger(self) -> suite.Ledger:
         ledger = suite.Ledger(self.work / "tiny.jsonl" if self.tiny else self.ledger)
         for note in ledger.notes():
@@ -127,8 +152,6 @@ class BenchCommand:
         return ledger
 
     def _draw(self) -> None:
-        if self.table is not None:
-            raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
         ledger, places = self._ledger(), suite.Places(self.data, self.work)
         seeds = self.seeds if self.seeds is not None else suite.SEEDS
         studio = suite.Studio(ledger, places, self.device, seeds, self.tiny, say)

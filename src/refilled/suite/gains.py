@@ -44,8 +44,9 @@ def _gains(
     cells, papers = [table.cell(p) for p in (point, beside)], [table.published(p) for p in (point, beside)]
     if None in cells or None in papers:
         return None
-    records, others = (ledger.find(judge.runs(cell)) for cell in cells if cell is not None)
-    ours = judge.mean_gain(records, others, table.measured(point))
+    measure = table.measured(point)
+    records, others = (ledger.find(judge.runs(cell), measure) for cell in cells if cell is not None)
+    ours = judge.mean_gain(records, others, measure)
     published, theirs = papers
     if ours is None or published is None or theirs is None:
         return None

@@ -39,6 +39,9 @@ class Judge(Protocol):
     def effort(self, records: Records) -> str:
         """What was run."""
 
+    def for_page(self) -> "Judge":
+        """How a page is judged that others read, whatever was just run."""
+
 
 @dataclass(frozen=True)
 class OverSeeds:
@@ -57,6 +60,10 @@ class OverSeeds:
     def options(self) -> str:
         """What a command says to get it, where it is not the usual."""
         return f" --seeds {self.seeds}" if self.seeds != SEEDS else ""
+
+    def for_page(self) -> "OverSeeds":
+        """With the usual number of seeds at least: who has just run one does not take the others away."""
+        return OverSeeds(max(self.seeds, SEEDS))
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:
         """One training for each seed."""
@@ -117,6 +124,10 @@ class OverTasks:
     def options(self) -> str:
         """What a command says to get it, where it is not the usual."""
         return f" --tasks {self.tasks}" if self.tasks != TASKS else ""
+
+    def for_page(self) -> "OverTasks":
+        """The same."""
+        return self
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:
         """The cell with that many tasks."""

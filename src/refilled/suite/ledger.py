@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from refilled.errors import UserError
 from refilled.suite.kinds import AnyCell, key_of
+from refilled.suite.records import check_record
 from refilled.version import __version__
 
 try:
@@ -44,24 +45,35 @@ class Ledger:
         self.records: list[dict[str, Any]] = []
         self.broken: list[Broken] = []
         self._by_key: dict[str, list[dict[str, Any]]] = {}
+        self._offset, self._line = 0, 0  # what was read: bytes, and lines before them
         if path.is_dir():
             raise UserError(f"{path} is a folder; a ledger is a file of JSON lines")
-        if path.exists():
-            self._read()
+        self.refresh()
 
-    def _read(self) -> None:
-        for number, line in enumerate(self.path.read_bytes().split(b"\n"), start=1):
+    def refresh(self) -> None:
+        """Take what other processes have appended since the file was read."""
+        if self.path.exists():
+            with open(self.path, "rb") as file:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_SH)  # nobody is in the middle of a line
+                self._read(file)
+
+    def _read(self, file: BinaryIO) -> None:
+        """Everything from where the last reading ended."""
+        file.seek(self._offset)
+        content = file.read()
+        for number, line in enumerate(content.split(b"\n"), start=self._line + 1):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
                 record["key"] = key_of(record["cell"])
-                judged = "val_accuracy" if record["cell"].get("on_validation") else "test_accuracy"
-                if not isinstance(record[judged], float):
-                    raise TypeError(f"{judged} is no number")
+                check_record(record)
                 self._take(record)
             except (ValueError, KeyError, TypeError, AttributeError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))
+        self._offset += len(content)
+        self._line += content.count(b"\n")
 
     def notes(self) -> list[str]:
         """A line for each record that could not be read."""
@@ -83,9 +95,11 @@ class Ledger:
         record = self.of(cell)
         return record is not None and cell.is_whole(record)
 
-    def find(self, cells: Iterable[AnyCell]) -> list[dict[str, Any]]:
-        """What was measured of those cells, a record for each of which there is one, in their order."""
-        return [record for record in map(self.of, cells) if record is not None]
+    def find(self, cells: Iterable[AnyCell], measure: str | None = None) -> list[dict[str, Any]]:
+        """What was measured of those cells, a record for each of which there is one, in their order; where a
+        measure is named, of those of which that is known."""
+        found = [record for record in map(self.of, cells) if record is not None]
+        return [record for record in found if measure is None or record.get(measure) is not None]
 
     def filed(self, described: dict[str, Any]) -> list[dict[str, Any]]:
         """All records of a cell that is described as in a record, the oldest first."""
@@ -99,11 +113,14 @@ class Ledger:
         with open(self.path, "ab+") as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
+            self._read(file)
             file.seek(0, os.SEEK_END)
             if file.tell() and _last_byte(file) != b"\n":  # a crash cut the last line short: leave it
                 line = b"\n" + line
             file.write(line)
             file.flush()
+            self._offset += len(line)
+            self._line += line.count(b"\n")
         self._take(json.loads(line))
         return record
 

@@ -41,7 +41,19 @@ class Places:
                 f"where is {name}? Give --data DIR, the folder that holds the data sets, or set "
                 f"{DATA_VARIABLE}"
             )
+        if not folder.is_dir():
+            raise UserError(
+                f"no such folder: {folder}; --data or {DATA_VARIABLE} names the one that holds the data sets"
+            )
         return f"{name}:{folder}"
+
+    def check_work(self) -> None:
+        """Refuse a folder for work that nothing can be written to, before anything is trained."""
+        try:
+            self.work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = "not a directory" if self.work.exists() else str(error.strerror).lower()
+            raise UserError(f"cannot write to {self.work}: {reason}; choose another --work") from error
 
     def teacher_folder(self, teacher: TeacherCell) -> Path:
         """Run folder of a teacher; one that has another key, because there were fewer settings when it was
@@ -61,13 +73,25 @@ class Places:
     def begun_folder(self, cell: Cell) -> Iterator[Path | None]:
         """Where a cell in training has its checkpoint; None while another process has it in training."""
         folder = self._begun(cell)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = str(error.strerror).lower()
-            raise UserError(f"cannot write to {self.work}: {reason}; choose another --work") from error
+        folder.mkdir(parents=True, exist_ok=True)
         with locked_if_free(folder / "lock", "--work") as ours:
             yield folder if ours else None
+
+    def is_in_training(self, cell: Cell) -> bool:
+        """Whether another process has a cell in training."""
+        folder = self._begun(cell)
+        if not folder.exists():
+            return False
+        with locked_if_free(folder / "lock", "--work") as ours:
+            return not ours
+
+    @contextmanager
+    def teacher_to_train(self, teacher: TeacherCell) -> Iterator[bool]:
+        """Whether a teacher is ours to train, within the ``with``; else another process trains it."""
+        locks = self.work / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with locked_if_free(locks / self.teacher_folder(teacher).name, "--work") as ours:
+            yield ours
 
     def forget(self, cell: Cell) -> None:
         """Delete the checkpoint of a cell that is done, unless another process has it in training."""

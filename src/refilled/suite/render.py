@@ -67,15 +67,15 @@ def _measured(
     for row in table.axes[table.row]:
         for column in table.axes[table.column]:
             point = {**fixed, table.row: row, table.column: column}
-            records = _records(table.cell(point), ledger, judge)
+            records = _records(table.cell(point), ledger, judge, table.measured(point))
             if records:
                 used += records
                 texts[row, column] = _text(table, ledger, judge, point, records)
     return grid(table, texts), used
 
 
-def _records(cell: AnyCell | None, ledger: Ledger, judge: Judge) -> list[dict[str, Any]]:
-    return ledger.find(judge.runs(cell)) if cell is not None else []
+def _records(cell: AnyCell | None, ledger: Ledger, judge: Judge, measure: str) -> list[dict[str, Any]]:
+    return ledger.find(judge.runs(cell), measure) if cell is not None else []
 
 
 def _text(table: Table, ledger: Ledger, judge: Judge, point: Point, records: list[dict[str, Any]]) -> str:
@@ -94,7 +94,8 @@ def _gain(
     cell = table.cell(point)
     if alone is None or cell is None or cell.key == alone.key:
         return None
-    return judge.gain(records, _records(alone, ledger, judge), table.measured(point))
+    measure = table.measured(point)
+    return judge.gain(records, _records(alone, ledger, judge, measure), measure)
 
 
 def _legend(table: Table, found: list[dict[str, Any]], judge: Judge, ledger: Ledger) -> list[str]:

@@ -6,7 +6,8 @@ from contextlib import closing
 from itertools import chain, count
 from typing import Any
 
-from refilled.suite.cell import Cell
+from refilled.checks import check_number
+from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import Places
@@ -16,6 +17,8 @@ from refilled.suite.tasks import TaskRuns
 from refilled.suite.teachers import TeacherRuns, before
 from refilled.suite.trainings import Trainings
 from refilled.training import LossIsNotFinite, Reporter, pick_device, take_turns
+
+_TEACHERS, _CELLS = "teachers", "cells"
 
 
 class Bench:
@@ -45,8 +48,10 @@ class Bench:
         keep_students: bool = False,
         **settings: Any,
     ):
+        check_number("--together", together, least=1)
         self.ledger, self.say, self.seconds = ledger, say, seconds
-        self._began, self._longest = time.monotonic(), 0.0
+        self._began, self._elsewhere = time.monotonic(), 0
+        self._longest = {_TEACHERS: 0.0, _CELLS: 0.0}
         self.desk = Desk(
             places,
             pick_device(device),
@@ -71,16 +76,20 @@ class Bench:
             for cell in done:
                 if isinstance(cell, Cell):  # interrupted just when it was done
                     self.desk.places.forget(cell)
+        self._elsewhere = 0
         missing.sort(key=lambda cell: [str(part) for part in cell.world])  # one world after the other
-        self._check(missing)
+        self.check(missing)
         numbers, left = count(1), 0
         for kind, runner in self._runners.items():
             waiting = [cell for cell in missing if cell.kind == kind]
-            teachers = map(self.teachers.job, self.teachers.expect(waiting))
+            teachers = self._teachers(self.teachers.expect(waiting))
             take_turns(chain(teachers, self._jobs(waiting, numbers, len(missing))), runner.at_once)
             left += len(waiting)
+        if self._elsewhere:
+            self.say(f"{self._elsewhere} cells are in training in another process, and left to it")
         if left:
             self.say(f"{left} cells are left for another time")
+        self.ledger.refresh()
 
     def _jobs(
         self, waiting: list[AnyCell], numbers: Iterator[int], total: int
@@ -88,38 +97,60 @@ class Bench:
         """One after the other those whose teachers are there, while there is time; each is taken out of
         ``waiting``. Where none is ready, a job that lets the others go on and nothing else."""
         needs = [before(cell) for cell in waiting]  # once: while all wait, every turn looks through them
-        while waiting and self._has_time():
+        while waiting and self._has_time(_CELLS):
             place = next((place for place, keys in enumerate(needs) if self.teachers.are_there(keys)), None)
             if place is None:
                 yield _pause()
                 continue
             del needs[place]
-            yield self._job(waiting.pop(place), next(numbers), total)
+            cell = waiting.pop(place)
+            if isinstance(cell, Cell) and self.desk.places.is_in_training(cell):
+                self._elsewhere += 1
+                continue
+            yield self._timed(_CELLS, self._job(cell, next(numbers), total))
 
-    def _has_time(self) -> bool:
-        """Whether a cell can begin; it is taken to last as long as the longest one before it."""
+    def _teachers(self, missing: list[TeacherCell]) -> Iterator[Generator[None, None, None]]:
+        """Those that are not there, while there is time."""
+        for teacher in missing:
+            if not self._has_time(_TEACHERS):
+                return
+            yield self._timed(_TEACHERS, self.teachers.job(teacher))
+
+    def _has_time(self, kind: str) -> bool:
+        """Whether a cell or a teacher can begin; it is taken to last as long as the longest one before it."""
         spent = time.monotonic() - self._began
-        return self.seconds is None or spent + self._longest <= self.seconds
+        return self.seconds is None or spent + self._longest[kind] <= self.seconds
+
+    def _timed(self, kind: str, job: Generator[None, None, None]) -> Generator[None, None, None]:
+        """The job; afterwards it is known how long it took."""
+        began = time.monotonic()
+        yield from job
+        self._longest[kind] = max(self._longest[kind], time.monotonic() - began)
 
     def make_teachers(self, cells: Sequence[AnyCell]) -> None:
         """Train the teachers of those cells that are not there yet, unless a cell cannot be run at all."""
-        self._check(cells)
+        self.check(cells)
         take_turns(map(self.teachers.job, self.teachers.expect(cells)), self.trainings.at_once)
         for cell in cells:
             if (problem := self.teachers.problem_of(cell.teachers)) is not None:
                 raise LossIsNotFinite(problem)
 
-    def _check(self, cells: Sequence[AnyCell]) -> None:
+    def check(self, cells: Sequence[AnyCell]) -> None:
+        """Refuse what cannot be run, before anything is trained."""
+        if cells:
+            self.desk.places.check_work()
+        for data in {one.data for cell in cells for one in (cell, *cell.teachers)}:
+            self.desk.places.data_spec(data)
         for kind, runner in self._runners.items():
             runner.check([cell for cell in cells if cell.kind == kind])
 
     def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
         """Run a cell, write down what it measures, and say so at its end."""
-        began = time.monotonic()
+        self.ledger.refresh()  # another process may have run it meanwhile
         try:
             if (problem := self.teachers.problem_of(cell.teachers)) is not None:
                 raise LossIsNotFinite(f"its teacher is not there: {problem}")
-            if not self.ledger.has(cell):  # it may have been the teacher of others
+            if not self.ledger.has(cell):  # it may have been the teacher of others, too
                 with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
                     for measured in job:
                         if measured is not None:
@@ -130,7 +161,6 @@ class Bench:
             return
         record = self.ledger.of(cell)
         assert record is not None, "a run ends with what it measured"
-        self._longest = max(self._longest, time.monotonic() - began)
         self.say(f"[{number}/{total}] {cell.describe()}: {cell.figures(record)}")
 
 

@@ -1,5 +1,6 @@
 """Teachers that cells need and that are not there yet: each is trained once, and kept in a run folder."""
 
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 
@@ -13,6 +14,8 @@ from refilled.suite.places import DESCRIPTION
 from refilled.suite.runner import Desk
 from refilled.suite.trainings import measured_of
 from refilled.training import LossIsNotFinite, Reporter
+
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class TeacherRuns:
@@ -60,13 +63,33 @@ class TeacherRuns:
                 yield
             if (problem := self.problem_of(cell.teachers)) is not None:
                 raise LossIsNotFinite(problem)
-            self.say(f"teacher: {cell.describe()}")
-            yield from self._train(teacher)
+            yield from self._train_or_wait(teacher)
         except LossIsNotFinite as problem:
             self.problems[_key(teacher)] = str(problem)
             self.say(f"teacher: not finished, {problem}")
         finally:
             self._awaited.discard(_key(teacher))
+
+    def _train_or_wait(self, teacher: TeacherCell) -> Generator[None, None, None]:
+        """Train it, unless another process does; if that one does not finish, it is ours to go on with."""
+        cell, told = teacher.as_cell(), False
+        while True:
+            with self.desk.places.teacher_to_train(teacher) as ours:
+                self.ledger.refresh()
+                if self._is_there(teacher):
+                    return
+                if ours:
+                    self.say(f"teacher: {cell.describe()}")
+                    yield from self._train(teacher)
+                    return
+            if not told:
+                self.say(f"teacher: {cell.describe()}: another process trains it, and is waited for")
+                told = True
+            looked = time.monotonic()
+            while time.monotonic() < looked + _SECONDS_BETWEEN_LOOKS:
+                if not self.desk.shares.active:  # nothing else to do
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+                yield
 
     def _train(self, teacher: TeacherCell) -> Generator[None, None, None]:
         cell, places = teacher.as_cell(), self.desk.places

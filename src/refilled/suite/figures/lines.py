@@ -62,7 +62,7 @@ def _accuracy(studio: Studio, measure: str, cell: AnyCell | None) -> dict[str, A
     """Mean and deviation in percent over the seeds that are there; None: no seed is."""
     if cell is None:
         return None
-    records = studio.ledger.find(cell.with_seed(seed) for seed in range(studio.seeds))
+    records = studio.ledger.find((cell.with_seed(seed) for seed in range(studio.seeds)), measure)
     if not records:
         return None
     over = spread([100 * record[measure] for record in records])

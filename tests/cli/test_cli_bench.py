@@ -1,0 +1,76 @@
+"""refilled bench: what is asked for together, and pages that others read."""
+
+from pathlib import Path
+
+import pytest
+
+from refilled.suite import Cell, Ledger, get_table
+
+from .outcomes import refusal
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--render",), "--render needs the name of a table: refilled bench --list shows them"),
+        (("--tune", "3"), "--tune needs the name of a table"),
+        (("k-hat", "--render", "--tune", "2"), "--render and --tune are different things to do"),
+        (("--figures", "overlap", "--render"), "--render and --figures are different things to do"),
+        (("k-hat", "--figures", "overlap"), "leave out the table 'k-hat'"),
+        (("--figures", "overlap", "--seeds", "0"), "--seeds must be at least 1, not 0"),
+        (("k-hat", "--seeds", "-3"), "--seeds must be at least 1, not -3"),
+        (("k-hat", "--tune-epochs", "3"), "--tune-epochs is for --tune"),
+        (("cifar100-gdk", "--list"), "unknown table 'cifar100-gdk'; did you mean 'cifar100-gkd'"),
+        (("k-hat", "--tiny", "--together", "-1"), "--together must be at least 1, not -1"),
+        (("k-hat", "--tiny", "--together", "0"), "--together must be at least 1, not 0"),
+        (("k-hat", "--minutes", "0"), "--minutes must be greater than 0"),
+        (("k-hat", "--data", "nowhere"), "no such folder: nowhere; --data or REFILLED_DATA names the one"),
+        (
+            ("k-hat", "--tiny", "--work", "file"),
+            "cannot write to file: not a directory; choose another --work",
+        ),
+        (
+            ("k-hat", "--tiny", "--work", "file/in"),
+            "cannot write to file/in: not a directory; choose another",
+        ),
+        (("--figures", "overlpa"), "unknown figure 'overlpa'; did you mean 'overlap'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_refused(command, tmp_path, monkeypatch, snapshot, options, said):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    before = snapshot()
+    assert said in refusal(command("bench", *options))
+    assert snapshot() == before
+
+
+def test_one_table_is_shown_by_its_name(command):
+    code, out, _ = command("bench", "k-hat", "--list")
+    assert code == 0
+    assert "max_impostors: 1, 5, all" in out
+    assert "cifar100-gkd" not in out
+
+
+def test_a_run_of_one_seed_takes_no_other_seed_off_the_page(command, tmp_path, monkeypatch, torch_cpu):
+    monkeypatch.chdir(tmp_path)
+    table, ledger = get_table("k-hat"), Ledger(Path("results/ledger.jsonl"))
+    cell: Cell = table.cell({"overlap": 0, "max_impostors": 1})
+    for seed in range(3):
+        measured = {"test_accuracy": 0.5, "ncm": 0.25 + seed / 100, "epochs": 2, "seconds": 1.0}
+        ledger.append(cell.with_seed(seed), measured, torch_cpu)
+    for options in ((), ("--seeds", "1"), ("--seeds", "3")):
+        assert command("bench", "k-hat", "--render", *options)[0] == 0
+        page = Path("results/k-hat.md").read_text()
+        assert "26.00 ± 1.00 (paper 30.54)" in page
+        assert "Made by `refilled bench k-hat --render`." in page
+    Path("results/ledger.jsonl").rename("other.jsonl")
+    assert command("bench", "k-hat", "--render", "--ledger", "other.jsonl")[0] == 0
+    assert "--render --ledger other.jsonl`" in Path("k-hat.md").read_text()
+
+
+@pytest.fixture
+def torch_cpu():
+    import torch
+
+    return torch.device("cpu")
