@@ -137,10 +137,10 @@ class Bench:
 
     def check(self, cells: Sequence[AnyCell]) -> None:
         """Refuse what cannot be run, before anything is trained."""
+        for data in sorted({one.data for cell in cells for one in (cell, *cell.teachers)}):
+            self.desk.places.data_spec(data)
         if cells:
             self.desk.places.check_work()
-        for data in {one.data for cell in cells for one in (cell, *cell.teachers)}:
-            self.desk.places.data_spec(data)
         for kind, runner in self._runners.items():
             runner.check([cell for cell in cells if cell.kind == kind])
 
