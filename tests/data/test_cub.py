@@ -5,7 +5,8 @@ import pytest
 import torch
 from image_files import save_image
 
-from refilled.data import load_set, open_data, read_cub
+import refilled
+from refilled.data import load_set, open_data, open_unlabelled, read_cub
 from refilled.data.decode import decode
 from refilled.errors import UserError
 
@@ -188,3 +189,27 @@ def test_real_cub():
     assert (images.shape[1:], skipped) == ((3, 32, 32), 0)
     paper = read_cub(root, test_fraction=0.3)
     assert len(paper.test) == pytest.approx(0.3 * 11_788, rel=0.01)
+
+
+def test_another_division_can_be_asked_for_by_name(cub):
+    """Also for images without labels: test images are not among them."""
+    asked = {"test_fraction": 0.3, "val_fraction": 0.1, "split_seed": 4}
+    found, expected = open_data(cub, **asked), read_cub(cub, **asked)
+    ours, theirs = ((splits.train, splits.val, splits.test) for splits in (found, expected))
+    assert list(map(numbers, ours)) == list(map(numbers, theirs))
+    assert [len(part) for part in ours] == [18, 3, 9]
+    others = open_unlabelled(cub, cub, **asked)
+    assert [path.name for path in others.pixels.paths] == [p.name for p in found.train.pixels.paths]
+    for wrong, what in (("digits", "digits is digits"), (cub / "CUB_200_2011" / "images", "is folder")):
+        with pytest.raises(UserError, match=f"for CUB-200-2011 and Stanford Dogs.*{what}"):
+            open_data(wrong, test_fraction=0.3)
+
+
+def test_a_run_is_evaluated_on_its_own_test_images(cub):
+    own = {"test_fraction": 0.4, "val_fraction": 0.0, "split_seed": 1}
+    result = refilled.distill(
+        None, "convnet-1", cub, "student", "run", epochs=1, image_size=8, device="cpu", progress=False, **own
+    )
+    assert result.test_images == 12
+    found = refilled.evaluate("run", cub, device="cpu")
+    assert (found.images, found.accuracy) == (12, result.accuracy)

@@ -150,3 +150,18 @@ def test_the_published_student_alone_has_half_our_epochs(name):
     assert table.published(whole) is None
     epochs = [dict(table.cell(point).settings)["epochs"] for point in (half, whole)]
     assert epochs[1] == 2 * epochs[0]
+
+
+def test_cub_is_divided_as_in_the_paper_where_label_spaces_overlap():
+    """70 % and 30 % of each class, for students, teachers and baselines alike; elsewhere as officially."""
+    for name in ("cub-gkd", "one-stage", "weaker-teacher", "k-hat"):
+        for point in get_table(name).points():
+            cell = get_table(name).cell(point)
+            cells = [cell, *(teacher.as_cell() for teacher in cell.teachers)]
+            assert {dict(one.settings)["test_fraction"] for one in cells} == {0.3}
+    for name in ("cub-incremental", "cub-standard"):
+        for point in get_table(name).points():
+            cell = get_table(name).cell(point)
+            assert "test_fraction" not in dict(cell.settings) | dict(
+                cell.teachers[0].settings if cell.teachers else ()
+            )

@@ -43,6 +43,8 @@ _KNOWN: dict[str, tuple[str, _Finder]] = {
 _FILE_READERS: dict[str, Callable[..., Splits]] = {
     "folder": read_folder, "cub": read_cub, "dogs": read_dogs, "miniimagenet": read_miniimagenet
 }  # fmt: skip
+_WITH_LISTS: dict[str, Callable[..., Splits]] = {"cub": read_cub, "dogs": read_dogs}
+"""Those that have official lists, and are also divided otherwise."""
 _ACCEPTED = (
     'give "digits", a folder of images (DIR/CLASS/*.jpg), or the folder with the files of '
     "CIFAR-100, CUB-200-2011, Stanford Dogs or miniImageNet"
@@ -58,6 +60,7 @@ def open_data(
     shots_seed: int = 0,
     split_seed: int = 0,
     val_fraction: float = 0.1,
+    test_fraction: float | None = None,
     skip_bad_images: bool = False,
 ) -> Splits:
     """Labelled images by what a person calls them; files of a folder are not decoded yet.
@@ -76,9 +79,11 @@ def open_data(
         shots_seed: which images those are.
         split_seed: which images are held out where a part has to be made.
         val_fraction: share of each class for a validation part that has to be made; 0 for none.
+        test_fraction: share of each class for a test part in place of the official one, for CUB-200-2011 and
+            Stanford Dogs; None: the official one.
         skip_bad_images: leave out image files that cannot be read, when they are loaded.
     """
-    splits = _read(spec, split_seed, val_fraction, skip_bad_images)
+    splits = _read(spec, split_seed, val_fraction, test_fraction, skip_bad_images)
     chosen = _choose_classes(splits.classes, classes, class_order)
     if chosen != splits.classes:
         splits = splits.only(chosen)
@@ -96,6 +101,7 @@ def open_unlabelled(
     class_order: str | Path = "default",
     split_seed: int = 0,
     val_fraction: float = 0.1,
+    test_fraction: float | None = None,
     skip_bad_images: bool = False,
 ) -> ImageSet:
     """Images whose labels are not read, if they have any; files are not decoded yet.
@@ -125,7 +131,8 @@ def open_unlabelled(
     else:
         pixels = open_data(
             spec, classes=classes, class_order=class_order if itself else "default", split_seed=split_seed,
-            val_fraction=val_fraction, skip_bad_images=skip_bad_images,
+            val_fraction=val_fraction, test_fraction=test_fraction if itself else None,
+            skip_bad_images=skip_bad_images,
         ).train.pixels  # fmt: skip
     return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), LabelSpace(["unlabelled"]))
 
@@ -152,8 +159,24 @@ def _locate(spec: str | Path) -> tuple[str, Path]:
     return layout or _detect(path), path
 
 
-def _read(spec: str | Path, split_seed: int, val_fraction: float, skip_bad_images: bool) -> Splits:
+def _read(
+    spec: str | Path,
+    split_seed: int,
+    val_fraction: float,
+    test_fraction: float | None,
+    skip_bad_images: bool,
+) -> Splits:
     layout, path = _locate(spec)
+    if test_fraction is not None:
+        if layout not in _WITH_LISTS:
+            raise UserError(
+                f"test_fraction is for CUB-200-2011 and Stanford Dogs, in place of their official lists; "
+                f"{spec} is {_KNOWN[layout][0] if layout in _KNOWN else layout}"
+            )
+        return _WITH_LISTS[layout](
+            path, split_seed=split_seed, val_fraction=val_fraction, test_fraction=test_fraction,
+            skip_bad_images=skip_bad_images,
+        )  # fmt: skip
     if layout == "digits":
         return read_digits(split_seed=split_seed, val_fraction=val_fraction)
     if layout == "cifar100":

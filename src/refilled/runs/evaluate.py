@@ -57,6 +57,7 @@ def evaluate(
     try:
         of_data, side = config["run"]["settings"]["data"], config["image_size"]
         split = {name: of_data[name] for name in ("split_seed", "val_fraction")}
+        split["test_fraction"] = of_data.get("test_fraction")  # younger than some runs
     except (KeyError, TypeError):
         raise UserError(
             f"{Path(run) / CONFIG} is damaged: it does not say how the run split its data"

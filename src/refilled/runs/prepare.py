@@ -25,7 +25,9 @@ from refilled.runs.holding import choose_holding
 from refilled.runs.settings import DataSettings
 from refilled.training import TrainSettings
 
-OF_OPENING = ("classes", "class_order", "shots", "val_fraction", "split_seed", "skip_bad_images")
+OF_OPENING = (
+    "classes", "class_order", "shots", "val_fraction", "test_fraction", "split_seed", "skip_bad_images",
+)  # fmt: skip
 """Settings of data that is not open yet."""
 FOLDER_SIZE = 64  # side of the images for a network of ours that learns from a folder of photographs
 
@@ -74,6 +76,7 @@ def read_splits(data: str | Path | Splits, settings: DataSettings, seed: int) ->
             shots_seed=seed,
             split_seed=settings.split_seed,
             val_fraction=settings.val_fraction,
+            test_fraction=settings.test_fraction,
             skip_bad_images=settings.skip_bad_images,
         )
     )
@@ -112,6 +115,7 @@ def _open_unlabelled(data: str | Path, settings: DataSettings) -> ImageSet:
         class_order=settings.class_order,
         split_seed=settings.split_seed,
         val_fraction=settings.val_fraction,
+        test_fraction=settings.test_fraction,
         skip_bad_images=settings.skip_bad_images,
     )
 

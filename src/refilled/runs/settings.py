@@ -28,6 +28,10 @@ class ImageSettings:
     """Only this many training images of each class, chosen by the seed."""
     val_fraction: float = 0.1
     """Share of the training images held out for validation where the data has no such part; 0: none."""
+    test_fraction: float | None = None
+    """Share of each class's images that are for testing, in place of the official ones, for CUB-200-2011 (0.3
+    is what the paper has) and Stanford Dogs; the validation share is then one of all images, too. None: the
+    official ones."""
     split_seed: int = 0
     """Decides which images are held out. It is not the seed: test images stay the same for all seeds."""
     image_size: int | None = None
@@ -51,6 +55,7 @@ class ImageSettings:
         check_number("shots", self.shots, least=2)
         check_number("views", self.views, least=1)
         check_number("val_fraction", self.val_fraction, least=0, below=1)
+        check_number("test_fraction", self.test_fraction, above=0, below=1)
         check_number("image_size", self.image_size, least=4)
         check_number("split_seed", self.split_seed, least=0, below=2**63)
         if self.augment not in ("auto", *AUGMENTATIONS):

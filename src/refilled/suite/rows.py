@@ -25,6 +25,8 @@ _MEANT: dict[str, tuple[str, dict[str, Any]]] = {
     STEADY: ("refilled", {"fade": 0.0, "head_share": 0.0}),
 }
 """Method and settings of rows that are no method's name."""
+_OF_IMAGES = ("val_fraction", "test_fraction")
+"""Settings that say which images there are."""
 STANDARD_KD = {"strength": 1.0, "tau_teacher": 4.0}
 """Settings of the paper where classes are the same."""
 _STANDARD: dict[str, dict[str, Any]] = {"rkd": {"embedding_share": 0.0}}
@@ -54,7 +56,7 @@ def fill(cell: Cell, row: str, **own: Any) -> Cell | None:
     """
     if row in TEACHER_BASELINES:
         same = cell.teacher is not None and cell.student == cell.teacher.network
-        data_only = {name: value for name, value in cell.settings if name == "val_fraction"}
+        data_only = {name: value for name, value in cell.settings if name in _OF_IMAGES}
         return replace(cell, method=row, settings=pairs(**data_only)) if same else None
     if row == "fine-tune":
         same = cell.teacher is not None and cell.student == cell.teacher.network
