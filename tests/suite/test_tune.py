@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from refilled import evaluation
 from refilled.cli import BenchCommand
 from refilled.data import read_digits
 from refilled.errors import UserError
+from refilled.methods import METHODS, get_method
 from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, training_trials, tune_table
 from refilled.suite.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
@@ -132,9 +134,30 @@ def test_each_method_is_searched_in_what_it_has(tmp_path):
     assert set(space("refilled")) == taus | {"embedding_share", "imitation"}  # what is off is not searched
     assert set(space("refilled-few")) == {"strength", "tau_teacher", "tau_student", "imitation"}
     assert set(space("refilled-lkd")) == {"strength", "tau_teacher", "tau_student"}
-    assert set(space("rkd")) == {"embedding_share"}
+    assert set(space("rkd")) == {"embedding_share", "distance_weight", "angle_weight"}
     assert space("student") == {}
     assert space("teacher-ncm", student=("wrn-40-2",)) == {}
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("student", "fine-tune")])
+def test_all_that_are_compared_can_be_tuned_and_every_value_is_one_that_they_take(method):
+    cell = replace(
+        get_table("cifar100-standard").cell({"student": "wrn-16-2", "method": "kd"}), method=method
+    )
+    space = TrainingTrials.space_of(cell)
+    assert space
+    for name, found in space.items():
+        own = getattr(get_method(method).settings(), name)
+        assert found.low <= own <= found.high
+        for value in found.ends:
+            get_method(method).settings(**{name: value})
+
+
+def test_a_share_is_no_multiple(tmp_path):
+    kd = get_table("cifar100-standard").cell({"student": "wrn-16-2", "method": "kd"})
+    space = TrainingTrials.space_of(kd)
+    assert (space["weight"].ends, space["weight"].log) == ((0.1, 1.0), False)
+    assert (space["tau"].ends, space["tau"].log) == ((1.0, 16.0), True)
 
 
 def test_nothing_to_tune_is_said(tmp_path):

@@ -74,13 +74,17 @@ def space_around(
     """
     space = {}
     for name, (low, high) in multiples.items():
-        if value := own.get(name):
+        value = own.get(name)
+        if value and isinstance(value, int | float) and not isinstance(value, bool):
             whole = isinstance(value, int)
             # Two at least: two stages need a step each.
             ends = (max(2, round(value * low)), round(value * high)) if whole else (value * low, value * high)
             space[name] = Range(_rounded(ends[0]), _rounded(ends[1]), whole=whole)
     for name, (low, high) in between.items():
-        if name in own and low <= own[name] <= high:  # a stage that is left out has no length to search
+        value = own.get(name)
+        if (
+            isinstance(value, float) and low <= value <= high
+        ):  # a stage that is left out has no length to search
             space[name] = Range(low, high, log=False)
     return space
 

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from typing import Any
 
 from refilled.data import Splits
+from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
 from refilled.methods.refilled_settings import idle_settings
 from refilled.runs.run import Run
@@ -24,9 +25,20 @@ AROUND: dict[str, tuple[float, float]] = {
     "comparison_tau_teacher": (1 / 5, 20),
     "comparison_tau_student": (1 / 5, 20),
     "imitation": (1 / 10, 5),
-}
-"""Searched between these multiples of a setting's own value."""
-BETWEEN = {"embedding_share": (0.1, 0.9)}
+    **dict.fromkeys(("tau", "turned_tau", "similarity_tau"), (1 / 4, 4)),
+    **dict.fromkeys(
+        (
+            "weight", "kd_weight", "vid_weight", "distance_weight", "angle_weight", "similarity_weight",
+            "turned_weight", "alpha", "beta", "gamma", "ewc_strength",
+        ),
+        (1 / 10, 10),
+    ),
+}  # fmt: skip
+"""Searched between these multiples of a setting's own value, whichever method has it: those that a method is
+compared with are tuned as it is."""
+BETWEEN = {"embedding_share": (0.1, 0.9), "hint_share": (0.1, 0.9)}
+_SHARE = (0.1, 1.0)
+"""The same of a weight that can be at most 1."""
 
 
 class TrainingTrials:
@@ -51,7 +63,10 @@ class TrainingTrials:
     @staticmethod
     def space_of(cell: Cell) -> dict[str, Range]:
         """What is searched of a cell; nothing for what trains nothing."""
-        return space_around(at_work(_own_settings(cell)), AROUND, BETWEEN)
+        own = at_work(_own_settings(cell))
+        shares = {name: _SHARE for name in AROUND if name in own and _is_share(cell.method, name)}
+        multiples = {name: ends for name, ends in AROUND.items() if name not in shares}
+        return space_around(own, multiples, BETWEEN | shares)
 
     def identity(self) -> list[Any]:
         """All that makes another search of it, but for the space."""
@@ -100,6 +115,15 @@ class TrainingTrials:
 def _own_settings(cell: Cell) -> dict[str, Any]:
     """The method's settings in this cell, defaults included; none for what trains nothing."""
     return cell.resolved()["method"] if cell.method in METHODS else {}
+
+
+def _is_share(method: str, name: str) -> bool:
+    """Whether a setting of a method can be at most 1."""
+    try:
+        get_method(method).settings(**{name: 1.5})
+    except UserError:
+        return True
+    return False
 
 
 def at_work(settings: dict[str, Any]) -> dict[str, Any]:
