@@ -77,14 +77,6 @@ class Places:
         with locked_if_free(folder / "lock", "--work") as ours:
             yield folder if ours else None
 
-    def is_in_training(self, cell: Cell) -> bool:
-        """Whether another process has a cell in training."""
-        folder = self._begun(cell)
-        if not folder.exists():
-            return False
-        with locked_if_free(folder / "lock", "--work") as ours:
-            return not ours
-
     @contextmanager
     def teacher_to_train(self, teacher: TeacherCell) -> Iterator[bool]:
         """Whether a teacher is ours to train, within the ``with``; else another process trains it."""

@@ -103,11 +103,7 @@ class Bench:
                 yield _pause()
                 continue
             del needs[place]
-            cell = waiting.pop(place)
-            if isinstance(cell, Cell) and self.desk.places.is_in_training(cell):
-                self._elsewhere += 1
-                continue
-            yield self._timed(_CELLS, self._job(cell, next(numbers), total))
+            yield self._timed(_CELLS, self._job(waiting.pop(place), next(numbers), total))
 
     def _teachers(self, missing: list[TeacherCell]) -> Iterator[Generator[None, None, None]]:
         """Those that are not there, while there is time."""
@@ -146,13 +142,17 @@ class Bench:
 
     def _job(self, cell: AnyCell, number: int, total: int) -> Generator[None, None, None]:
         """Run a cell, write down what it measures, and say so at its end."""
-        self.ledger.refresh()  # another process may have run it meanwhile
+        self.ledger.refresh()
         try:
             if (problem := self.teachers.problem_of(cell.teachers)) is not None:
                 raise LossIsNotFinite(f"its teacher is not there: {problem}")
             if not self.ledger.has(cell):  # it may have been the teacher of others, too
                 with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
-                    for measured in job:
+                    for turn, measured in enumerate(job):
+                        if turn == 0:  # from now on it is ours, and no other process begins it
+                            self.ledger.refresh()
+                            if self.ledger.has(cell):
+                                break
                         if measured is not None:
                             self.ledger.append(cell, measured, self.desk.device)
                         yield
@@ -160,7 +160,9 @@ class Bench:
             self.say(f"[{number}/{total}] {cell.describe()}: not finished, {problem}")
             return
         record = self.ledger.of(cell)
-        assert record is not None, "a run ends with what it measured"
+        if record is None:  # a run ends with what it measured, unless another process has it in training
+            self._elsewhere += 1
+            return
         self.say(f"[{number}/{total}] {cell.describe()}: {cell.figures(record)}")
 
 

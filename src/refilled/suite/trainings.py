@@ -42,7 +42,8 @@ class Trainings:
 
     def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
         """Train or fit, and measure; there is one record, at the end. A training that was interrupted goes on
-        where it was; once its record is written, its checkpoint is not needed any more."""
+        where it was; once its record is written, its checkpoint is not needed any more. One that another
+        process has in training is left to it: there is no record."""
         if cell.world not in self._shared:
             self._shared = {
                 cell.world: Shared(self.at_once, beginnings=Beginnings())
@@ -50,11 +51,13 @@ class Trainings:
             self._held_out = {}
         places, shared = self.desk.places, self._shared[cell.world]
         with places.begun_folder(cell) as folder:
-            begun = None if folder is None else Begun(folder, self._identity(cell))
+            if folder is None:
+                return
+            yield None  # before anything is done: it may have been done while this process waited
+            begun = Begun(folder, self._identity(cell))
             measured = yield from self._job(cell, shared, begun)
             yield measured | {"at_once": self.at_once}
-        if begun is not None:
-            places.forget(cell)
+        places.forget(cell)
 
     def _identity(self, cell: Cell) -> str:
         """What a cell is, and its teacher's weights: one that was trained anew is another."""
@@ -63,13 +66,13 @@ class Trainings:
         weights = self.desk.places.teacher_folder(cell.teacher) / WEIGHTS
         return f"{cell.key} {hashlib.sha256(weights.read_bytes()).hexdigest()}"
 
-    def _job(self, cell: Cell, shared: Shared, begun: Begun | None) -> Measuring:
+    def _job(self, cell: Cell, shared: Shared, begun: Begun) -> Measuring:
         """What a cell asks for: a student unless it names a baseline, which may have to keep old classes."""
         if cell.method not in TEACHER_BASELINES:
             return self._student(cell, shared, begun)
         return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
 
-    def _student(self, cell: Cell, shared: Shared, begun: Begun | None) -> Measuring:
+    def _student(self, cell: Cell, shared: Shared, begun: Begun) -> Measuring:
         places = self.desk.places
         run = Run(
             places.teacher_folder(cell.teacher) if cell.teacher else None,
