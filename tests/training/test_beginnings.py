@@ -1,6 +1,7 @@
 """First stages that trainings have in common are trained once, and nothing else changes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +15,13 @@ from refilled.training import (
     LossIsNotFinite,
     MetricsLog,
     Reporter,
+    Shares,
     TrainSettings,
     take_turns,
     training,
+    turns,
 )
+from refilled.training.turns import WAITING
 
 SETTINGS = TrainSettings(epochs=6, batch_size=8, checkpoint_seconds=0)
 BATCHES, TEACHER = tiny_batches(), tiny_network(5)
@@ -103,6 +107,35 @@ def test_seconds_are_those_of_the_whole():
     (reached,) = [one.reached for one in beginnings.known]
     (second,) = take_turns([timed()], 1)
     assert reached.seconds < second <= first
+
+
+def test_beside_each_other_all_have_the_seconds_of_the_whole(monkeypatch):
+    """Every turn of a training takes a second; those that wait take none of it."""
+    now, shares, beginnings = {"s": 0.0}, Shares(), Beginnings()
+    monkeypatch.setattr(turns, "time", SimpleNamespace(monotonic=lambda: now["s"]))
+
+    def start(clock):
+        network = tiny_network()
+        steps = training(stages(network), network, BATCHES, SETTINGS, beginnings=beginnings, clock=clock)
+
+        def ticking():
+            while True:
+                try:
+                    told = next(steps)
+                except StopIteration as end:
+                    return end.value
+                now["s"] += told is not WAITING
+                yield told
+
+        return ticking()
+
+    (alone,) = take_turns([Shares().own_part(start)], 1)
+    beginnings.known.clear()
+    now["s"] = 0.0
+    found = take_turns([shares.own_part(start) for _ in range(4)], 4)
+    assert found == pytest.approx([alone] * 4, rel=0.15)
+    assert now["s"] < 2.7 * alone  # instead of four times
+    assert shares.active == 0
 
 
 OTHERS = {

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from refilled.training import Shares, take_turns, turns
+from refilled.training.turns import WAITING
 
 
 @pytest.fixture
@@ -73,6 +74,40 @@ def test_the_clock_can_be_read_at_any_time(clock):
 
     take_turns([Shares().own_part(start)], 1)
     assert read == [pytest.approx(2.0)]
+
+
+def test_who_only_waits_has_no_part_of_the_time(clock):
+    """Three wait for five seconds of the first, and then work for two beside each other."""
+
+    def waiting(own):
+        began = own()
+        while clock["s"] < 5.0:
+            yield WAITING
+        yield
+        for _ in range(2):
+            clock["s"] += 1.0
+            yield
+        return own() - began
+
+    shares = Shares()
+    jobs = [shares.own_part(training(clock, 5)), *(shares.own_part(waiting) for _ in range(3))]
+    first, *others = take_turns(jobs, 4)
+    assert first == pytest.approx(5.0, abs=1.0)  # and not a quarter of it
+    assert sum(others) == pytest.approx(6.0, abs=1.0)
+    assert shares.active == 0
+
+
+def test_who_is_stopped_while_it_waits_is_not_counted(clock):
+    def waiting(own):
+        while True:
+            yield WAITING
+
+    shares = Shares()
+    stopped = shares.own_part(waiting)
+    next(stopped)
+    assert shares.active == 0
+    stopped.close()
+    assert shares.active == 0
 
 
 def test_one_that_breaks_down_leaves_the_time_to_the_others(clock):

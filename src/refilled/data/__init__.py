@@ -27,9 +27,10 @@ from refilled.labels import LabelSpace
 
 __all__ = [
     "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Plan",
-    "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_trainable", "choose_shots",
-    "hold_out", "load_set", "open_data", "open_unlabelled", "order_classes", "read_cifar100", "read_cub",
-    "read_digits", "read_dogs", "read_folder", "read_miniimagenet",
+    "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_is_there",
+    "check_trainable", "choose_shots", "has_lists", "hold_out", "load_set", "open_data", "open_unlabelled",
+    "order_classes", "read_cifar100", "read_cub", "read_digits", "read_dogs", "read_folder",
+    "read_miniimagenet",
 ]  # fmt: skip
 
 _Finder = Callable[[Path], Path | None]
@@ -135,6 +136,18 @@ def open_unlabelled(
             skip_bad_images=skip_bad_images,
         ).train.pixels  # fmt: skip
     return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), LabelSpace(["unlabelled"]))
+
+
+def check_is_there(spec: str | Path) -> None:
+    """Refuse what :func:`open_data` would not find, without reading it."""
+    layout, path = _locate(spec)
+    if layout in _KNOWN and _KNOWN[layout][1](path) is None:
+        raise UserError(f"{path} holds no {_KNOWN[layout][0]}")
+
+
+def has_lists(spec: str | Path) -> bool:
+    """Whether data come with official lists of test images that a ``test_fraction`` can take the place of."""
+    return _locate(spec)[0] in _WITH_LISTS
 
 
 def _check_apart(path: Path, data: Path) -> None:

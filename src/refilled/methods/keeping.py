@@ -25,6 +25,7 @@ from refilled.labels import LabelSpace, Overlap
 from refilled.methods.refilled_settings import ClassifierSettings
 from refilled.methods.stage import Method, Stage, embed
 from refilled.models import Network
+from refilled.models.wanted import EMBEDDINGS
 
 _HALVES = 30
 _OF_HALVES = 0x6C6576656C  # apart from the seeds of anything else
@@ -127,7 +128,9 @@ def keeping_stages(
 
         if stage.judge != "classifier" or weight == 0:
             return stage
-        return replace(stage, loss=loss, asks=teacher, recipe=None)
+        # Answers of another kind would be taken for embeddings: then nothing is looked up.
+        asks = None if stage.asks is not None and stage.wanted != EMBEDDINGS else teacher
+        return replace(stage, loss=loss, asks=asks, recipe=None)
 
     return [keep(stage) for stage in method.stages(teacher, seen, train, settings, epochs)]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refilled import evaluation
-from refilled.data import Batches, open_data
+from refilled.data import Batches, has_lists, open_data
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
 from refilled.models import read_network
@@ -57,7 +57,8 @@ def evaluate(
     try:
         of_data, side = config["run"]["settings"]["data"], config["image_size"]
         split = {name: of_data[name] for name in ("split_seed", "val_fraction")}
-        split["test_fraction"] = of_data.get("test_fraction")  # younger than some runs
+        if has_lists(data):
+            split["test_fraction"] = of_data.get("test_fraction")  # younger than some runs
     except (KeyError, TypeError):
         raise UserError(
             f"{Path(run) / CONFIG} is damaged: it does not say how the run split its data"

@@ -17,6 +17,11 @@ BEFORE: dict[str, Any] = {
 }  # fmt: skip
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
 
+_OF_IMAGES = (
+    "unlabelled", "unlabelled_classes", "val_fraction", "test_fraction", "split_seed", "augment", "views",
+)  # fmt: skip
+"""Settings that say which images there are, and how they are shown."""
+
 
 @dataclass(frozen=True)
 class TeacherCell:
@@ -156,7 +161,7 @@ class Cell:
             self.teacher,
             self.shots and (self.shots, self.seed),
             self.on_validation,
-            tuple(dict(self.settings).get(name) for name in ("unlabelled", "unlabelled_classes")),
+            tuple(dict(self.settings).get(name) for name in _OF_IMAGES),
         )
 
     def describe(self) -> str:

@@ -7,6 +7,7 @@ from itertools import chain, count
 from typing import Any
 
 from refilled.checks import check_number
+from refilled.data import check_is_there
 from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
@@ -99,6 +100,8 @@ class Bench:
         needs = [before(cell) for cell in waiting]  # once: while all wait, every turn looks through them
         while waiting and self._has_time(_CELLS):
             place = next((place for place, keys in enumerate(needs) if self.teachers.are_there(keys)), None)
+            if place is None and all(map(self.teachers.are_left, needs)):
+                return
             if place is None:
                 yield _pause()
                 continue
@@ -107,8 +110,9 @@ class Bench:
 
     def _teachers(self, missing: list[TeacherCell]) -> Iterator[Generator[None, None, None]]:
         """Those that are not there, while there is time."""
-        for teacher in missing:
+        for number, teacher in enumerate(missing):
             if not self._has_time(_TEACHERS):
+                self.teachers.leave(missing[number:])
                 return
             yield self._timed(_TEACHERS, self.teachers.job(teacher))
 
@@ -134,7 +138,7 @@ class Bench:
     def check(self, cells: Sequence[AnyCell]) -> None:
         """Refuse what cannot be run, before anything is trained."""
         for data in sorted({one.data for cell in cells for one in (cell, *cell.teachers)}):
-            self.desk.places.data_spec(data)
+            check_is_there(self.desk.places.data_spec(data))
         if cells:
             self.desk.places.check_work()
         for kind, runner in self._runners.items():
@@ -149,7 +153,7 @@ class Bench:
             if not self.ledger.has(cell):  # it may have been the teacher of others, too
                 with closing(self._runners[cell.kind].run(cell, self.ledger.of(cell))) as job:
                     for turn, measured in enumerate(job):
-                        if turn == 0:  # from now on it is ours, and no other process begins it
+                        if turn == 0:  # from now on no other process begins it, if it is a training
                             self.ledger.refresh()
                             if self.ledger.has(cell):
                                 break
@@ -160,6 +164,8 @@ class Bench:
             self.say(f"[{number}/{total}] {cell.describe()}: not finished, {problem}")
             return
         record = self.ledger.of(cell)
+        if record is not None and isinstance(cell, Cell):
+            self.desk.places.forget(cell)  # its checkpoint is not needed any more
         if record is None:  # a run ends with what it measured, unless another process has it in training
             self._elsewhere += 1
             return

@@ -32,6 +32,7 @@ class TeacherRuns:
         self.problems: dict[str, str] = {}
         """By key: why a teacher will not be there."""
         self._awaited: set[str] = set()
+        self._left: set[str] = set()
 
     def expect(self, cells: Iterable[AnyCell]) -> list[TeacherCell]:
         """Those that these cells need and that are not there, each once and after whoever teaches it. From
@@ -43,8 +44,16 @@ class TeacherRuns:
             for one in teacher.with_those_before()
         }
         missing = {key: teacher for key, teacher in wanted.items() if not self._is_there(teacher)}
-        self._awaited = set(missing)
+        self._awaited, self._left = set(missing), set()
         return list(missing.values())
+
+    def leave(self, teachers: Iterable[TeacherCell]) -> None:
+        """They will not be trained now."""
+        self._left |= set(map(_key, teachers))
+
+    def are_left(self, keys: frozenset[str]) -> bool:
+        """Whether one of those of :func:`before` will not be trained now."""
+        return not self._left.isdisjoint(keys)
 
     def are_there(self, keys: frozenset[str]) -> bool:
         """Whether none of those of :func:`before` is still awaited; asked in every turn while cells wait."""

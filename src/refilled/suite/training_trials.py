@@ -93,7 +93,7 @@ class TrainingTrials:
             "cell": self.cell.to_json(),
         }
 
-    def _validated(self, cell: Cell) -> Generator[None, None, float]:
+    def _validated(self, cell: Cell) -> Generator[object, None, float]:
         desk, (splits, shared) = self.bench.desk, self._world(cell)
         teacher = desk.places.teacher_folder(cell.teacher) if cell.teacher else None
         run = Run(

@@ -42,8 +42,7 @@ class Trainings:
 
     def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
         """Train or fit, and measure; there is one record, at the end. A training that was interrupted goes on
-        where it was; once its record is written, its checkpoint is not needed any more. One that another
-        process has in training is left to it: there is no record."""
+        where it was. One that another process has in training is left to it: there is no record."""
         if cell.world not in self._shared:
             self._shared = {
                 cell.world: Shared(self.at_once, beginnings=Beginnings())
@@ -57,7 +56,6 @@ class Trainings:
             begun = Begun(folder, self._identity(cell))
             measured = yield from self._job(cell, shared, begun)
             yield measured | {"at_once": self.at_once}
-        places.forget(cell)
 
     def _identity(self, cell: Cell) -> str:
         """What a cell is, and its teacher's weights: one that was trained anew is another."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from refilled.data import Batches
 from refilled.methods import Stage
 from refilled.training.settings import TrainSettings
+from refilled.training.turns import WAITING
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Beginning:
             self._known.remove(self._ours)
             self._ours = None
 
-    def reached(self, index: int) -> Generator[None, None, Reached | None]:
+    def reached(self, index: int) -> Generator[object, None, Reached | None]:
         """Where another training stands at the end of stage ``index``; while it is on its way, others have
         their turns. None: there is no other, and who asks trains the stage, and ends with :meth:`keep`."""
         stages = self._stages[: index + 1]
@@ -110,7 +111,8 @@ class Beginning:
         ours = _Beginning(key, [stage.asks for stage in stages], self._batches)
         while (other := next((one for one in self._known if _alike(one, ours)), None)) is not None:
             while other.reached is None and other in self._known:
-                yield
+                yield WAITING
+            yield None  # from here on the time is its own again
             if other.reached is not None:
                 return other.reached
         self._known.append(ours)

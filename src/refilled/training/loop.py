@@ -29,7 +29,7 @@ _LOOK_EVERY = 50
 is looked at when it is over. For each look a training waits for the device."""
 
 Validate = Callable[[Stage], dict[str, float]]
-Training = Generator[None, None, float]
+Training = Generator[object, None, float]
 """A training that stops for a moment after each step, so that several can take turns."""
 
 

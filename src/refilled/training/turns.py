@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
+WAITING = object()
+"""What a training says at the end of a turn in which it has only waited for another one."""
 
 
 class Shares:
@@ -20,23 +22,27 @@ class Shares:
     def own_part(
         self, start: Callable[[Callable[[], float]], Generator[Any, None, T]]
     ) -> Generator[None, None, T]:
-        """The training that is started with a clock which counts its own part of the time."""
-        last, own = time.monotonic(), 0.0
-        steps = start(lambda: own + (time.monotonic() - last) / self.active)
+        """The training that is started with a clock which counts its own part of the time; while it says
+        that it is :data:`WAITING` there is none."""
+        last, own, waits = time.monotonic(), 0.0, False
+        steps = start(lambda: own + (0.0 if waits else (time.monotonic() - last) / self.active))
         self.active += 1
         try:
             while True:
                 try:
-                    next(steps)
+                    told = next(steps)
                 except StopIteration as end:
                     result: T = end.value
                     return result
                 finally:
                     now = time.monotonic()
-                    own, last = own + (now - last) / self.active, now
+                    own, last = own + (0.0 if waits else (now - last) / self.active), now
+                if (told is WAITING) != waits:
+                    waits = not waits
+                    self.active += -1 if waits else 1
                 yield
         finally:
-            self.active -= 1
+            self.active -= not waits
             steps.close()
 
 
