@@ -166,6 +166,25 @@ def test_a_teacher_that_another_process_trains_is_waited_for(tmp_path):
     assert bench.ledger.has(cell.teacher.as_cell())
 
 
+def test_what_another_process_ends_just_before_the_lock_is_ours_is_not_done_again(tmp_path, monkeypatch):
+    (cell,), said, trained = tiny_cells(), [], []
+    bench = Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append)
+    bench.make_teachers([cell])
+    make, train = bench.trainings.run, bench.trainings._job
+    monkeypatch.setattr(bench.trainings, "_job", lambda *given: trained.append(given) or train(*given))
+
+    def late(cell, before):
+        measured = {"test_accuracy": 0.125, "epochs": 1, "seconds": 1.0}
+        Ledger(tmp_path / "ledger.jsonl").append(cell, measured, torch.device("cpu"))
+        yield from make(cell, before)
+
+    monkeypatch.setattr(bench.trainings, "run", late)
+    bench.run([cell])
+    assert trained == []
+    assert "12.50 %" in said[-1]
+    assert list(tmp_path.glob("begun/*")) == []
+
+
 def test_two_processes_do_not_do_the_same(tmp_path):
     code = f"""
 from pathlib import Path

@@ -147,9 +147,9 @@ OTHERS = {
     "another rate": {"settings": replace(SETTINGS, lr=0.01)},
     "another seed": {"settings": replace(SETTINGS, seed=1)},
     "other images": {"batches": tiny_batches()},
-    "other labels": {"batches": Batches(BATCHES.source, BATCHES.labels.flip(0), 8)},
-    "another order": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, seed=1)},
-    "larger batches": {"batches": Batches(BATCHES.source, BATCHES.labels, 12)},
+    "other labels": {"batches": Batches(BATCHES.source, BATCHES.labels.flip(0), 8, "crop-flip")},
+    "another order": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "crop-flip", 1)},
+    "larger batches": {"batches": Batches(BATCHES.source, BATCHES.labels, 12, "crop-flip")},
     "another augmentation": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "none")},
 }
 
