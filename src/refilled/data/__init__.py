@@ -183,8 +183,8 @@ def _read(
     if test_fraction is not None:
         if layout not in _WITH_LISTS:
             raise UserError(
-                f"test_fraction is for CUB-200-2011 and Stanford Dogs, in place of their official lists of test "
-                f"images; {spec} has none"
+                f"test_fraction is for CUB-200-2011 and Stanford Dogs, in place of their official lists of "
+                f"test images; {spec} has none"
             )
         return _WITH_LISTS[layout](
             path, split_seed=split_seed, val_fraction=val_fraction, test_fraction=test_fraction,
