@@ -59,12 +59,13 @@ def test_an_interrupted_training_goes_on_and_ends_the_same(tmp_path):
     assert list((began / "begun").iterdir()) == []
 
 
-def test_cells_with_the_same_first_stage_train_it_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("shots", [None, 20])
+def test_cells_with_the_same_first_stage_train_it_once(tmp_path, monkeypatch, shots):
     """A sweep over the teacher's strength, which is a setting of the second stage."""
     table = get_table("lambda")
     where = table.where({"student": ("wrn-16-2",)}, ("data=cifar100", "strength=0.1", "strength=10.0"))
     cells = [
-        replace(cell, shots=None).with_settings(epochs=6, batch_size=64)
+        replace(cell, shots=shots).with_settings(epochs=6, batch_size=64 if shots is None else 16)
         for cell in cells_of(table, where, OverSeeds(2), tiny=True)
     ]
     together, turns = watched_turns(tmp_path / "together", cells)

@@ -36,7 +36,7 @@ class Shared:
         self.trainings, self.folder, self.beginnings = trainings, folder, beginnings
         self.notes: list[str] = []
         """Lines for the first run that begins."""
-        self._splits: Splits | None = None
+        self._splits: tuple[tuple[int, int] | None, Splits] | None = None
         self._images: tuple[Splits, int, Prepared] | None = None
         self._unlabelled: tuple[tuple[str | None, str | None], ImageSet] | None = None
         self._decoded: tuple[ImageSet, int, Source] | None = None
@@ -46,11 +46,12 @@ class Shared:
         self._same_images = True
 
     def splits(self, data: str | Path | Splits, settings: DataSettings, seed: int) -> Splits:
-        """The data, opened; anew where the seed chooses the training images."""
+        """The data, opened; anew for another seed where it chooses the training images."""
         self._same_images = settings.shots is None
-        if self._splits is None or not self._same_images:
-            self._splits = read_splits(data, settings, seed)
-        return self._splits
+        chosen_by = None if settings.shots is None else (settings.shots, seed)
+        if self._splits is None or self._splits[0] != chosen_by:
+            self._splits = (chosen_by, read_splits(data, settings, seed))
+        return self._splits[1]
 
     def unlabelled(
         self, data: str | Path | Splits, settings: DataSettings, splits: Splits
