@@ -122,3 +122,20 @@ def test_a_table_is_measured_by_its_answers(monkeypatch):
     assert not calls
     Teachers().answers(network, batches, 1000, wanted=Attentions(((2, 2),)))
     assert calls
+
+
+def test_what_is_compiled_is_asked_about_images_of_one_size(monkeypatch):
+    """Other sizes would make it compile again."""
+    calls, network, batches = calls_of(monkeypatch), frozen(), tiny_batches(augment="crop")
+    monkeypatch.setattr("refilled.training.answers._IMAGES_AT_ONCE", {"cpu": 10})
+    monkeypatch.setattr("refilled.training.answers._COMPILING_PAYS_FROM", 24 * 9)
+    compiled_for = []
+    monkeypatch.setattr(
+        "refilled.models.folded.Folded.compile_for", lambda self, images: compiled_for.append(images.shape)
+    )
+    asked(Teachers(compile=True).answers(network, batches, 9), batches, network)
+    assert calls == [10] * 3 * 9  # the last ten of 24 images begin before the second ten end
+    assert compiled_for == [(10, *batches.source.shape[1:])]
+    Teachers(compile=True).answers(network, tiny_batches(images=20, augment="crop"), 9)
+    Teachers().answers(network, batches, 9)
+    assert len(compiled_for) == 1  # too few of them, or not wanted

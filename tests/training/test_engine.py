@@ -99,8 +99,8 @@ def test_momenta_of_zero_are_none_at_all():
 
 def compiled_run(monkeypatch, backend, around=True):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    images = 3 * tiny_batches().asked
-    monkeypatch.setattr(engine, "AROUND_PAYS_FROM", images if around else images + 1)
+    steps = 3 * len(tiny_batches())
+    monkeypatch.setattr(engine, "AROUND_PAYS_FROM", steps if around else steps + 1)
     torch.compiler.reset()
     compiled._compiled.cache_clear()
     told, network = Told(), tiny_network()

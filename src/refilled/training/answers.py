@@ -5,7 +5,7 @@ few fixed ones), the teacher can be asked about each once, and looked up from th
 every time, with its batch norms folded away.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from refilled.models.wanted import EMBEDDINGS, Wanted
 
 _LARGEST_SHARE = 0.5  # of the free memory
 _IMAGES_AT_ONCE = {"cuda": 4096, "cpu": 256}
+_COMPILING_PAYS_FROM = 4_000_000
+"""Images about which a network is asked from which compiling it, some 20 seconds, is given back."""
 Progress = Callable[[int, int], None]
 
 
@@ -58,6 +60,10 @@ class Teachers:
             sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
             pays = batches.views * batches.source.shape[0] <= epochs * sharing * batches.asked
             if pays and _fits(wanted.width(network), batches, self.autocast_dtype):
+                if self.compile and batches.views * batches.source.shape[0] >= _COMPILING_PAYS_FROM:
+                    rows = next(_in_equal_parts(batches))
+                    raw, rows = batches.source.take(rows), rows.to(batches.device)
+                    folded.compile_for(batches.shown(raw, rows, torch.zeros_like(rows)))
                 table = every_view(folded, batches, progress)
                 self._tables.append((folded, batches, table))
         if table is not None:
@@ -87,8 +93,7 @@ def every_view(folded: Folded, batches: Batches, progress: Progress | None = Non
     """Answers [N, views, width] for every view of every image."""
     count, views = batches.source.shape[0], batches.views or 0
     table: Tensor | None = None
-    size = _IMAGES_AT_ONCE.get(batches.device.type, 256)
-    for rows in torch.arange(count).split(size):
+    for rows in _in_equal_parts(batches):
         raw, rows = batches.source.take(rows), rows.to(batches.device)
         for view in range(views):
             answers = folded.answer(batches.shown(raw, rows, torch.full_like(rows, view)))
@@ -101,6 +106,15 @@ def every_view(folded: Folded, batches: Batches, progress: Progress | None = Non
     if table.is_cuda:
         torch.cuda.synchronize()  # others will read it on streams of their own
     return table
+
+
+def _in_equal_parts(batches: Batches) -> Iterator[Tensor]:
+    """Rows of all images, so many at once. The last part begins before the end of the one before it, if need
+    be: what is compiled is compiled for one size."""
+    count = batches.source.shape[0]
+    size = min(count, _IMAGES_AT_ONCE.get(batches.device.type, 256))
+    for first in range(0, count, size):
+        yield min(first, count - size) + torch.arange(size)
 
 
 def _fits(width: int, batches: Batches, dtype: torch.dtype | None) -> bool:

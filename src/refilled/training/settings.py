@@ -49,8 +49,8 @@ class TrainSettings:
     """auto: as fast as the device allows (a captured CUDA graph, a folded or looked-up teacher); plain:
     forward, backward, update, and nothing else. Both do the same but for rounding."""
     compile: bool = False
-    """Compile the network with torch.compile, and in stages of ten million images and more the loss around
-    it: a fifth to a third faster on a GPU, after up to a minute at the start. For long runs."""
+    """Compile the network with torch.compile, and in stages of 40,000 steps and more the loss around it: a
+    fifth to a third faster on a GPU, after up to a minute at the start. For long runs."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto is cuda where there is one, else cpu."""
     seed: int = 0
