@@ -6,10 +6,11 @@ import os
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load, wide_fused
-from refilled.models.wide_fused import fused_maps, fused_type
+from refilled.models import convolution, convolution_calls, load, wide_fused
+from refilled.models.wide_fused import fused_maps, fused_type, fused_type_together, would_be_fused
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 with_kernels = pytest.mark.skipif(
@@ -19,11 +20,13 @@ with_kernels = pytest.mark.skipif(
 
 
 def make_network(spec):
-    """One with normalisations that do something, and statistics that were moved before."""
+    """One with normalisations that do something, statistics that were moved before, and one layer whose move
+    faster."""
     network = load(spec, LabelSpace("abc"), image_size=8).to(DEVICE, memory_format=torch.channels_last)
     for name, value in [*network.named_parameters(), *network.named_buffers()]:
         if value.dim() == 1 and value.is_floating_point():
             torch.nn.init.uniform_(value, *((-0.5, 0.5) if "bias" in name or "mean" in name else (0.5, 1.5)))
+    network.norm.momentum = 0.3
     return network.train()
 
 
@@ -52,10 +55,20 @@ def results(network, maps, images, gradients):
     """Maps, gradients of all weights, and statistics, by name."""
     found = maps(network, images)
     sum((one * gradient).sum() for one, gradient in zip(found, gradients)).backward()
-    named = {
-        name: parameter.grad for name, parameter in network.named_parameters() if parameter.grad is not None
-    }
-    return {f"maps {number}": one for number, one in enumerate(found)} | named | dict(network.named_buffers())
+    return named(network, found)
+
+
+def named(network, maps):
+    """Maps, gradients of all weights that have some, and statistics, by name."""
+    by_name = {name: weight.grad for name, weight in network.named_parameters() if weight.grad is not None}
+    return (
+        {f"maps {number}": one for number, one in enumerate(maps)} | by_name | dict(network.named_buffers())
+    )
+
+
+def alone(network, images):
+    """Maps by our kernels."""
+    return fused_maps([network], images, torch.float32)
 
 
 @pytest.fixture
@@ -81,9 +94,56 @@ def test_it_is_the_same_network(spec, height, width, exactly):
     usual = type(network).feature_maps
     exact = results(doubled, usual, images.double(), gradients)
     library = results(network, usual, images, gradients)
-    found = results(other, lambda *given: fused_maps(*given, torch.float32), images, gradients)
+    found = results(other, alone, images, gradients)
     assert_as_near(found, library, exact, 1e-4 if DEVICE == "cpu" else 1e-3)
     assert int(other.norm.num_batches_tracked) == int(other.groups[0][0].norm1.num_batches_tracked) == 1
+
+
+@pytest.fixture
+def ours_everywhere(monkeypatch):
+    """The gradients of all weights by our kernel, which the library would give to only one network."""
+    usual = convolution_calls.weight_plan
+    monkeypatch.setattr(convolution_calls, "weight_plan", lambda *layer: usual(*layer[:3], networks=2))
+
+
+def make_several(spec, height, width):
+    """Three networks, images of all, and gradients of their maps."""
+    networks = [make_network(spec) for _ in range(3)]
+    images = torch.randn(9, 3, height, width, device=DEVICE)
+    with torch.no_grad():
+        gradients = [torch.randn_like(maps) for maps in copy.deepcopy(networks[0]).feature_maps(images)]
+    return networks, images, gradients
+
+
+@with_kernels
+@pytest.mark.parametrize(("spec", "height", "width"), [("wrn-16-1", 8, 8), ("wrn-10-2", 9, 7)])
+def test_several_networks_get_what_each_gets_alone(spec, height, width, ours_everywhere):
+    torch.manual_seed(0)
+    networks, images, gradients = make_several(spec, height, width)
+    others = [copy.deepcopy(network) for network in networks]
+    together = fused_maps(networks, images, torch.float32)
+    sum((maps * gradient).sum() for maps, gradient in zip(together, gradients)).backward()
+    assert all(maps.is_contiguous(memory_format=torch.channels_last) for maps in together)
+    for number, (network, other) in enumerate(zip(networks, others)):
+        own = slice(3 * number, 3 * number + 3)
+        expected = results(other, alone, images[own], [one[own] for one in gradients])
+        found = named(network, [maps[own] for maps in together])
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name
+
+
+@with_kernels
+def test_a_networks_gradients_are_its_own():
+    torch.manual_seed(0)
+    networks, images, gradients = make_several("wrn-10-2", 4, 4)
+    together = fused_maps(networks, images, torch.float32)
+    sum((maps[3:6] * gradient[3:6]).sum() for maps, gradient in zip(together, gradients)).backward()
+    for number, network in enumerate(networks):
+        given = [weight.grad for weight in network.parameters() if weight.grad is not None]
+        assert len(given) == len(list(network.parameters())) - 2  # the head's
+        assert all(bool(gradient.any()) == (number == 1) for gradient in given)
+        assert int(network.norm.num_batches_tracked) == 1
 
 
 @pytest.fixture
@@ -124,6 +184,38 @@ def test_it_is_for_usual_layers(known):
     averaging = make_network("wrn-10-1")
     averaging.norm.momentum = None
     assert fused_type(averaging, images) is None
+
+
+def test_several_networks_have_one_architecture(known):
+    images = torch.zeros(6, 3, 8, 8)
+    one, other, sleeping, deeper, wider, finer, slower = (
+        make_network(spec) for spec in ("wrn-10-1",) * 3 + ("wrn-16-1", "wrn-10-2") + ("wrn-10-1",) * 2
+    )
+    sleeping.eval()
+    finer.norm.eps = 1e-3
+    slower.norm.momentum = 0.01
+    assert fused_type_together([one], images) == torch.bfloat16
+    assert fused_type_together([one, other], images) == torch.bfloat16
+    for odd in (sleeping, deeper, wider, finer, slower):
+        assert fused_type_together([one, odd, other], images) is None
+        assert fused_type_together([odd, one], images) is None
+
+
+def test_what_would_be_fused_is_known_before(taken, monkeypatch):
+    """Of a network on a GPU, in training or not."""
+    monkeypatch.setattr(convolution, "_is_known", lambda device: True)
+    usual, widest = make_network("wrn-10-1"), make_network("wrn-10-3")
+    for network in (usual, widest):
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            network.stem.weight = nn.Parameter(torch.empty(network.stem.weight.shape, device="cuda"))
+    half = torch.bfloat16
+    assert would_be_fused(usual, half)
+    assert would_be_fused(usual.eval(), half)
+    assert not would_be_fused(usual, None)
+    assert not would_be_fused(widest, half)
+    assert not would_be_fused(make_network("wrn-10-1").cpu(), half)
+    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", False)
+    assert not would_be_fused(usual, half)
 
 
 @pytest.mark.skipif(

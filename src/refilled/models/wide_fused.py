@@ -3,9 +3,13 @@
 What a normalisation has to know of its maps, their sums, is written by the convolution that makes them; what
 its gradient has to know, by the convolution that gives it. So each map is read once less in both directions.
 
+Several networks of one architecture, each with weights of its own, can go through the same kernels: their
+maps lie one network after the other, [networks * B, C, H, W].
+
 A candidate: networks take it when :data:`SHOWN_FASTER` says so; benchmarks/convolutions.py measures it.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -13,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from refilled.models import convolution
 from refilled.models.convolution import Conv, is_known, own_type
 from refilled.models.convolution_calls import (
     convolve,
@@ -34,64 +39,119 @@ known of its speed."""
 
 
 class Maps(NamedTuple):
-    """Maps [B, C, H, W] that are to be normalised, and sums [parts, 2, C] of them and of their squares."""
+    """Maps [networks * B, C, H, W] that are to be normalised, and sums [networks, parts, 2, C] of them and of
+    their squares."""
 
     raw: Tensor
     sums: Tensor
 
 
-def statistics(maps: Maps, norm: nn.BatchNorm2d) -> Tensor:
-    """[4, C]: factor and term that normalise the maps; their mean, and one by their spread.
+class Norms(NamedTuple):
+    """The same normalisation of each network, with what it makes of maps."""
 
-    The layer's running statistics move as they would by itself.
-    """
-    channels, block = maps.raw.shape[1], 16
-    parts, count = maps.sums.shape[0], maps.raw.numel() // channels
-    stats = torch.empty(4, channels, dtype=torch.float32, device=maps.raw.device)
-    kernels.finish[(channels // block,)](
-        maps.sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked,
-        stats, parts, count, norm.eps, norm.momentum, C=channels, BC=block, P=256, num_warps=8,
+    layers: Sequence[Any]
+    scale: Tensor
+    """The weights [networks, C]."""
+    bias: Tensor
+    """[networks, C]"""
+    stats: Tensor
+    """[networks, 4, C]: factor and term that normalise the maps; their mean, and one by their spread."""
+    new: Tensor
+    """[networks, 2, C]: mean and unbiased variance, for the running statistics."""
+
+
+def statistics(maps: Maps, layers: Sequence[Any]) -> Norms:
+    """What the sums of the maps tell; no running statistics move yet."""
+    networks, parts, _, channels = maps.sums.shape
+    scale, bias = stacked([one.weight for one in layers]), stacked([one.bias for one in layers])
+    stats = torch.empty(networks, 4, channels, dtype=torch.float32, device=maps.raw.device)
+    new = torch.empty(networks, 2, channels, dtype=torch.float32, device=maps.raw.device)
+    count, block = maps.raw.numel() // (channels * networks), 16
+    kernels.finish[(channels // block, networks)](
+        maps.sums, scale.detach(), bias.detach(), stats, new, parts, count, layers[0].eps,
+        C=channels, BC=block, P=256, num_warps=8,
     )  # fmt: skip
-    return stats
+    return Norms(layers, scale, bias, stats, new)
+
+
+def stacked(vectors: Sequence[Tensor]) -> Tensor:
+    """Vectors [C] as [networks, C]; without a copy of only one."""
+    return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
+
+
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Weights [D, C, side, side] as [networks * D, C, side, side]; without a copy of only one."""
+    return weights[0] if len(weights) == 1 else torch.cat(list(weights))
+
+
+@torch.no_grad()
+def move_statistics(norms: Sequence[Norms]) -> None:
+    """The running statistics of all layers of all networks move as they would by themselves, at once."""
+    layers = [(layer, new) for norm in norms for layer, new in zip(norm.layers, norm.new.unbind())]
+    for momentum in sorted({layer.momentum for layer, _ in layers}):
+        here = [(layer, new) for layer, new in layers if layer.momentum == momentum]
+        running = [one for layer, _ in here for one in (layer.running_mean, layer.running_var)]
+        torch._foreach_mul_(running, 1 - momentum)
+        torch._foreach_add_(running, [one for _, new in here for one in new.unbind()], alpha=momentum)
+    torch._foreach_add_([layer.num_batches_tracked for layer, _ in layers], 1)
+
+
+def apart(maps: Tensor, networks: int) -> Tensor:
+    """A view [networks, B, C, H, W]."""
+    return maps.view(networks, -1, *maps.shape[1:])
+
+
+def wide(values: Tensor) -> Tensor:
+    """Values [networks, C] for maps [networks, B, C, H, W]."""
+    return values[:, None, :, None, None]
 
 
 def activated(raw: Tensor, stats: Tensor) -> Tensor:
     """Normalised maps after a ReLU."""
-    scale, shift = stats[0].view(1, -1, 1, 1), stats[1].view(1, -1, 1, 1)
-    return F.relu(raw.float() * scale + shift).to(raw.dtype)
+    scale, shift = wide(stats[:, 0]), wide(stats[:, 1])
+    return F.relu(apart(raw, len(stats)).float() * scale + shift).to(raw.dtype).view(raw.shape)
 
 
 def gradient_before(
     g: Tensor, weight: Tensor, stride: int, raw: Tensor, stats: Tensor, other: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of raw maps [B, C, H, W], and of the weight and bias [C] that normalise them; the arguments
-    are those of :func:`refilled.models.convolution_calls.gradient_and_sum`."""
-    y, sums = gradient_and_sum(g, weight, stride, raw, stats, convolve_plan(raw.shape[1]), other)
-    count = raw.numel() // raw.shape[1]
-    of_bias, of_weight = sums.sum(dim=0).unbind()
-    scale, _, mean, spread = (row.view(1, -1, 1, 1) for row in stats.unbind())
-    normal = (raw.float() - mean) * spread
-    first, second = (row.view(1, -1, 1, 1) / count for row in (of_bias, of_weight))
-    return (scale * (y.float() - first - normal * second)).to(raw.dtype), of_weight, of_bias
+    """Gradients of raw maps [networks * B, C, H, W], and of the weights and biases [networks, C] that
+    normalise them; the arguments are those of
+    :func:`refilled.models.convolution_calls.gradient_and_sum`."""
+    plan, networks = convolve_plan(raw.shape[1]), len(stats)
+    y, sums = gradient_and_sum(g, weight, stride, raw, stats, plan, other, networks=networks)
+    of_bias, of_weight = sums.sum(dim=1).unbind(1)
+    return through_norm(apart(y, networks), raw, stats, of_weight, of_bias), of_weight, of_bias
+
+
+def through_norm(y: Tensor, raw: Tensor, stats: Tensor, of_weight: Tensor, of_bias: Tensor) -> Tensor:
+    """The gradient of raw maps [networks * B, C, H, W], by that of the normalised maps times their weights,
+    y [networks, B, C, H, W], and those of weights and biases [networks, C]."""
+    count = raw.numel() // of_bias.numel()
+    scale, _, mean, spread = (wide(row) for row in stats.unbind(1))
+    normal = (apart(raw, len(stats)).float() - mean) * spread
+    first, second = (wide(row) / count for row in (of_bias, of_weight))
+    return (scale * (y.float() - first - normal * second)).to(raw.dtype).view(raw.shape)
 
 
 class Stem(torch.autograd.Function):
     """The first convolution; images have no gradients."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, networks: int) -> tuple[Tensor, Tensor]:
         """Maps and their sums."""
-        x, weight = last(x), last(weight.to(x.dtype))
-        maps = Maps(*convolve_and_sum(x, weight, 1, convolve_plan(weight.shape[0])))
+        x, weight, ctx.networks = last(x), last(weight.to(x.dtype)), networks
+        plan = convolve_plan(weight.shape[0] // networks)
+        maps = Maps(*convolve_and_sum(x, weight, 1, plan, networks=networks))
         ctx.save_for_backward(x, weight)
         ctx.mark_non_differentiable(maps.sums)
         return maps.raw, maps.sums
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, _: Any) -> tuple[None, Tensor]:
+    def backward(ctx: Any, g: Tensor, _: Any) -> tuple[None, Tensor, None]:
         """Of the weights."""
         x, weight = ctx.saved_tensors
-        return None, weights_gradient(x, last(g), weight, 1)
+        return None, weights_gradient(x, last(g), weight, 1, networks=ctx.networks), None
 
 
 class Half(torch.autograd.Function):
@@ -107,8 +167,9 @@ class Half(torch.autograd.Function):
 
         ``scale`` and ``bias`` of the normalisation are in ``stats`` already; they get gradients.
         """
-        weight, active = last(weight.to(raw.dtype)), activated(raw, stats)
-        out = Maps(*convolve_and_sum(active, weight, stride, convolve_plan(weight.shape[0]), beside))
+        networks, active = len(stats), activated(raw, stats)
+        weight, plan = last(weight.to(raw.dtype)), convolve_plan(weight.shape[0] // networks)
+        out = Maps(*convolve_and_sum(active, weight, stride, plan, beside, networks=networks))
         ctx.stride, ctx.has_beside, ctx.projects = stride, beside is not None, projection is not None
         ctx.mark_non_differentiable(out.sums)
         if projection is None:
@@ -116,66 +177,137 @@ class Half(torch.autograd.Function):
             return out.raw, out.sums
         projection = last(projection.to(raw.dtype))
         ctx.save_for_backward(raw, stats, active, weight, projection)
-        return out.raw, out.sums, convolve(active, projection, stride, convolve_plan(projection.shape[0]))
+        return out.raw, out.sums, convolve(active, projection, stride, plan, networks=networks)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Any, of_projected: Tensor | None = None) -> tuple[Any, ...]:
         """Of maps, weights and biases."""
         raw, stats, active, weight, *rest = ctx.saved_tensors
-        g, stride = last(g), ctx.stride
+        g, stride, networks = last(g), ctx.stride, len(stats)
         other = of_projection = None
         if ctx.projects:
             of_projected = last(of_projected)  # type: ignore[arg-type]
             size, plan = (raw.shape[2], raw.shape[3]), convolve_plan(raw.shape[1])
-            other = map_gradient(of_projected, rest[0], stride, size, plan)
-            of_projection = weights_gradient(active, of_projected, rest[0], stride)
+            other = map_gradient(of_projected, rest[0], stride, size, plan, networks=networks)
+            of_projection = weights_gradient(active, of_projected, rest[0], stride, networks=networks)
         of_raw, of_scale, of_bias = gradient_before(g, weight, stride, raw, stats, other)
-        return (
-            of_raw, None, of_scale, of_bias, weights_gradient(active, g, weight, stride), None,
-            g if ctx.has_beside else None, of_projection,
-        )  # fmt: skip
+        of_weight = weights_gradient(active, g, weight, stride, networks=networks)
+        beside = g if ctx.has_beside else None
+        return of_raw, None, of_scale, of_bias, of_weight, None, beside, of_projection
 
 
-def through(block: "PreActivationBlock", maps: Maps) -> Maps:
-    """Maps behind a block."""
-    one, two, stride = block.norm1, block.norm2, block.conv1.stride[0]
-    projection = block.shortcut.weight if block.shortcut is not None else None
-    stats = statistics(maps, one)
-    raw, sums, *beside = Half.apply(
-        maps.raw, stats, one.weight, one.bias, block.conv1.weight, stride, None, projection
+class Last(torch.autograd.Function):
+    """Normalisation and ReLU, with no convolution of ours behind them."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, stats: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        """Activated maps; the arguments are those of :class:`Half`."""
+        ctx.save_for_backward(raw, stats)
+        return activated(raw, stats)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
+        """Of maps, weights and biases."""
+        raw, stats = ctx.saved_tensors
+        scale, shift, mean, spread = (wide(row) for row in stats.unbind(1))
+        values = apart(raw, len(stats)).float()
+        g = torch.where(values * scale + shift > 0, apart(last(g), len(stats)).float(), 0.0)
+        of_bias, of_weight = g.sum((1, 3, 4)), (g * ((values - mean) * spread)).sum((1, 3, 4))
+        return through_norm(g, raw, stats, of_weight, of_bias), None, of_weight, of_bias
+
+
+def through(blocks: Sequence["PreActivationBlock"], maps: Maps, norms: list[Norms]) -> Maps:
+    """Maps behind the same block of each network; its normalisations come to the list."""
+    together: Sequence[Any] = blocks
+    stride, projection = blocks[0].conv1.stride[0], None
+    if blocks[0].shortcut is not None:
+        projection = joined([block.shortcut.weight for block in together])
+    inner, outer = (
+        joined([one.conv1.weight for one in together]),
+        joined([one.conv2.weight for one in together]),
     )
-    stats = statistics(Maps(raw, sums), two)
+    one = statistics(maps, [block.norm1 for block in blocks])
+    raw, sums, *beside = Half.apply(maps.raw, one.stats, one.scale, one.bias, inner, stride, None, projection)
+    two = statistics(Maps(raw, sums), [block.norm2 for block in blocks])
+    norms += [one, two]
     beside = beside[0] if beside else maps.raw
-    return Maps(*Half.apply(raw, stats, two.weight, two.bias, block.conv2.weight, 1, beside, None))
+    return Maps(*Half.apply(raw, two.stats, two.scale, two.bias, outer, 1, beside, None))
 
 
-def fused_maps(network: "WideResNet", prepared: Tensor, dtype: torch.dtype) -> list[Tensor]:
-    """What :meth:`WideResNet.feature_maps` gives for prepared images [B, channels, S, S], in that type."""
+def fused_maps(networks: Sequence["WideResNet"], prepared: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """What :meth:`WideResNet.feature_maps` gives of each of some networks of one architecture, in that type.
+
+    Args:
+        networks: with weights of their own.
+        prepared: as many images for each, one network's after the other's, [networks * B, channels, S, S].
+        dtype: of the maps.
+
+    Returns:
+        Maps [networks * B, C, H, W] after each group.
+    """
+    norms: list[Norms] = []
+    found = []
     with torch.autocast(prepared.device.type, enabled=False):
-        maps = Maps(*Stem.apply(prepared.to(dtype), network.stem.weight))
-        found = []
-        for group in network.groups:
-            for block in group:  # type: ignore[attr-defined]
-                maps = through(block, maps)
+        stems = joined([network.stem.weight for network in networks])
+        maps = Maps(*Stem.apply(prepared.to(dtype), stems, len(networks)))
+        for groups in zip(*[network.groups for network in networks]):
+            for blocks in zip(*groups):
+                maps = through(blocks, maps, norms)
             found.append(maps.raw)
-    return [*found[:-1], F.relu(network.norm(found[-1]))]
+        final = statistics(maps, [network.norm for network in networks])
+        found[-1] = Last.apply(maps.raw, final.stats, final.scale, final.bias)
+        move_statistics([*norms, final])
+    return found
 
 
 def fused_type(network: "WideResNet", prepared: Tensor) -> torch.dtype | None:
     """That :func:`fused_maps` would compute in; None: it is not for this network now, or for these images."""
     if not SHOWN_FASTER or not network.training or (dtype := own_type(prepared)) is None:
         return None
-    if network.dropout or prepared.requires_grad:
+    if prepared.requires_grad or not _has_usual_layers(network):
         return None
+    norms = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
+    return dtype if all(norm.training for norm in norms) else None
+
+
+def fused_type_together(networks: Sequence["WideResNet"], prepared: Tensor) -> torch.dtype | None:
+    """The same for all of them; None: it is not for one, or they differ in more than their weights."""
+    dtypes = [fused_type(network, prepared) for network in networks]
+    alike = all(_form(network) == _form(networks[0]) for network in networks[1:])
+    return dtypes[0] if alike and None not in dtypes else None
+
+
+def would_be_fused(network: "WideResNet", dtype: torch.dtype | None) -> bool:
+    """Whether :func:`fused_type` will give a type for it, where it is now, once it is compiled and in
+    training in that type of autocast."""
+    device = network.stem.weight.device
+    if not SHOWN_FASTER or dtype not in (torch.bfloat16, torch.float16) or device.type != "cuda":
+        return False
+    return convolution._is_known(device.index) and _has_usual_layers(network)
+
+
+def _has_usual_layers(network: "WideResNet") -> bool:
+    """Whether all are such as the kernels replace; their modes aside."""
     for layer in network.modules():
         if isinstance(layer, _BatchNorm) and not _is_usual(layer):
-            return None
+            return False
         if isinstance(layer, nn.Conv2d) and not (isinstance(layer, Conv) and is_known(layer)):
-            return None
-    return dtype
+            return False
+    return not network.dropout
 
 
 def _is_usual(norm: _BatchNorm) -> bool:
-    """Whether it is in training, has weights, and moves its statistics by a part of the new ones."""
+    """Whether it has weights, and moves its statistics by a part of the new ones."""
     moves = norm.track_running_stats and norm.momentum is not None
-    return type(norm) is nn.BatchNorm2d and norm.training and norm.affine and moves
+    return type(norm) is nn.BatchNorm2d and norm.affine and moves
+
+
+def _form(network: "WideResNet") -> list[tuple[Any, ...]]:
+    """What networks need in common: shapes of all weights, strides, and how they normalise."""
+    found: list[tuple[Any, ...]] = []
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            found.append((layer.weight.shape, layer.stride))
+        elif isinstance(layer, _BatchNorm):
+            found.append((layer.num_features, layer.eps, layer.momentum))
+    return found

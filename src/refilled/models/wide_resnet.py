@@ -80,7 +80,7 @@ class WideResNet(Network):
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Maps after the three groups: [B, 16w, S, S], [B, 32w, S/2, S/2], [B, 64w, S/4, S/4]."""
         if (dtype := fused_type(self, prepared)) is not None:
-            return fused_maps(self, prepared, dtype)
+            return fused_maps([self], prepared, dtype)
         *earlier, last = after_each(self.groups, self.stem(prepared))
         return [*earlier, F.relu(self.norm(last))]
 

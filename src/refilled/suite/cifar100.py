@@ -168,9 +168,9 @@ STANDARD = Table(
         "teacher of 75.61 % public comparisons report for WRN-16-2: student 73.26, KD 74.92, AT 74.08, "
         "RKD 73.35, CRD 75.48 (Tian et al., 2020), DKD 76.24 (Zhao et al., 2022). RKD is one stage here, "
         "relations beside cross-entropy, as there; two, one after the other, in tables of other classes. "
-        "Teachers learn for 150 epochs of a cosine in batches of 256 at a rate of 0.2, which is faster. The "
-        "published rows of SEED and SSKD are followed by ReFilled's second stage, ours by cross-entropy and by "
-        f"SSKD's own. {OUR_RECIPE}"
+        "Teachers learn for 150 epochs of a cosine in batches of 256 at a rate of 0.2, which is faster. "
+        "The published rows of SEED and SSKD are followed by ReFilled's second stage, ours by cross-entropy "
+        f"and by SSKD's own. {OUR_RECIPE}"
     ),
 )
 STANDARD_WIDER = Table(

@@ -15,6 +15,7 @@ from refilled.training.settings import (
     pick_device,
 )
 from refilled.training.step import PlainStep
+from refilled.training.teams import Teams
 from refilled.training.turns import Shares, take_turns
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Reporter",
     "Shares",
     "Teachers",
+    "Teams",
     "TrainSettings",
     "Training",
     "bfloat16_would_pay",
