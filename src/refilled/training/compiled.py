@@ -30,6 +30,16 @@ _PARTS = {
 _MOST_COMPILED = 256  # versions of one function in a process; beyond it PyTorch would stop compiling
 
 
+def _prepare_compiling() -> None:
+    import torch._dynamo.config as limits
+    import torch._functorch.config as memory
+
+    limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
+    # What the forward pass saves may be a view of something else it saves: the backward pass would write
+    # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
+    memory.donated_buffer = False
+
+
 class CompiledLoss:
     """Gives what the loss gives; the first call with a new shape or a new kind of network compiles.
 
@@ -40,13 +50,7 @@ class CompiledLoss:
     """
 
     def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network, around: bool = True):
-        import torch._dynamo.config as limits
-        import torch._functorch.config as memory
-
-        limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
-        # What the forward pass saves may be a view of something else it saves: the backward pass would write
-        # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
-        memory.donated_buffer = False
+        _prepare_compiling()
         self.student, self._around = student, torch.compile(loss) if around else loss
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
@@ -68,6 +72,7 @@ class GivenLoss:
     def __init__(
         self, loss: Callable[[Batch], dict[str, Tensor]], student: Network, asked: str, around: bool
     ):
+        _prepare_compiling()
         self.student, self.asked, self.answer = student, asked, None
         self._loss = torch.compile(loss) if around else loss
 
