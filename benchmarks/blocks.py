@@ -59,6 +59,18 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
             ),
         },
     ),
+    "C-plain": (
+        "recipes",
+        {
+            "shots": (None,),
+            "epochs": (200,),
+            "overlap": (100,),
+            "recipe": (
+                "plain distillation", "decoupled distillation", f"{_QUARTER} + head share 0.9",
+                "quarter stage 1 + head share 0.9", "imitation 5 + head share 0.9",
+            ),
+        },
+    ),
     "C-few": (
         "recipes",
         {

@@ -51,6 +51,12 @@ def test_a_head_speaks_where_it_knows_all_classes():
     assert {dict(found.settings)["head_unlabelled"] for found in of_others.values()} == {1.0}
 
 
+@pytest.mark.parametrize("recipe", ["plain distillation", "decoupled distillation"])
+def test_distillation_of_logits_is_for_the_same_classes(recipe):
+    assert cell(POINT, recipe).method in ("kd", "dkd")
+    assert all(cell(POINT | {"overlap": overlap}, recipe) is None for overlap in (0, 60))
+
+
 def test_only_all_images_are_tried_in_half_the_epochs():
     assert dict(cell(POINT, ALONE).settings)["epochs"] == 200
     assert cell(POINT | {"epochs": 100}, ALONE) is None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from refilled.suite.cell import Cell
-from refilled.suite.cifar100 import TEACHER_CLASSES, gkd
+from refilled.suite.cifar100 import DKD_BETA, TEACHER_CLASSES, gkd
 from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
 from refilled.suite.validation import blind
@@ -24,7 +24,8 @@ _NO_KD = {"strength": 0.0}
 _QUARTER = {"embedding_share": 0.25}
 _MIXTURES = {"mixtures": True}
 _UNLABELLED = {"unlabelled_classes": TEACHER_CLASSES}
-_HEAD = {"head_same": 1.0}
+_HEAD, _HEAD_SHARE = {"head_same": 1.0}, {"head_share": 0.9}
+_LOGITS = ("kd", "dkd")
 _KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
 
 
@@ -99,6 +100,11 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
         TWO_STAGES, _QUARTER | _imitate(1.0, fade=1.0, head_share=0.8),
     ),
     "quarter stage 1 + head": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD),
+    "quarter stage 1 + head share 0.9": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD_SHARE),
+    "quarter stage 1 + imitation 5 + head share 0.9": (TWO_STAGES, _QUARTER | _imitate(5.0, **_HEAD_SHARE)),
+    "imitation 5 + head share 0.9": (TWO_STAGES, _ONE_STAGE | _imitate(5.0, **_HEAD_SHARE)),
+    "plain distillation": ("kd", {}),
+    "decoupled distillation": ("dkd", {"beta": DKD_BETA}),
     "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
     "quarter stage 1 + imitation 15 + new 2": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=2.0)),
     "half stage 1 + imitation 15 + new 2": (TWO_STAGES, _imitate(15.0, imitation_new=2.0)),
@@ -115,10 +121,11 @@ training images."""
 
 def cell(point: Point, recipe: str) -> Cell | None:
     """A recipe at a point; only what has all images is also tried in half the usual epochs, and a head
-    speaks where it knows classes: all of them, or some where there are unlabelled images."""
+    speaks where it knows classes: all of them, or some where there are unlabelled images. Plain distillation
+    is for a head that knows all."""
     method, settings = RECIPES[recipe]
     knows_none, knows_all = point["overlap"] == 0, point["overlap"] == 100
-    of_all = "head_same" in settings or "head_share" in settings
+    of_all = method in _LOGITS or "head_same" in settings or "head_share" in settings
     if (of_all and not knows_all) or ("head_unlabelled" in settings and knows_none):
         return None
     found = gkd(point, method, "wrn-16-2", point["overlap"], **settings)
