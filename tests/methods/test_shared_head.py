@@ -144,6 +144,23 @@ def test_it_fades_with_the_other_terms():
     assert found[0.75] == pytest.approx(0.25 * found[0.0], rel=1e-5)
 
 
+@pytest.mark.parametrize("head_fade", [0.0, 0.5])
+def test_it_may_fade_at_a_pace_of_its_own(head_fade):
+    """(1 - a) cross-entropy + a KD, where a fades by its own share, and imitation by the usual one."""
+    teacher, student, batches = make_world(KNOWN)
+    batch = first_batch(batches)
+    found = []
+    for progress in (0.0, 0.75):
+        own = {"head_share": 0.8, "head_fade": head_fade, "fade": 1.0}
+        batch.progress = torch.tensor(progress)
+        found.append(values(make_stages("refilled", teacher, student, batches, **own)[1], batch))
+    left = 1 - 0.75 * head_fade
+    assert found[1]["head"] == pytest.approx(left * found[0]["head"], rel=1e-5)
+    assert found[1]["imitation"] == pytest.approx(0.25 * found[0]["imitation"], rel=1e-5)
+    labels = found[0]["cross_entropy"] / (1 - 0.8)
+    assert found[1]["cross_entropy"] == pytest.approx((1 - 0.8 * left) * labels, rel=1e-5)
+
+
 def test_a_head_needs_classes_to_speak_of():
     teacher, _, batches = make_world(KNOWN)
     for shared, names in enumerate((["w", "x", "y", "z"], ["ant", "x", "y", "z"])):
@@ -167,8 +184,9 @@ def test_with_new_classes_there_is_no_such_term_and_asking_for_it_is_refused():
     for own in ({"head_share": 0.8}, {"head_share": 0.0, "head_same": 2.5}):
         with pytest.raises(UserError, match=r"=(0.8|2.5) is for .*, and 2 of them are new to it: leave it"):
             shared_head(teacher, student, batches, Usual(**own))
-    with pytest.raises(UserError, match=r"head_tau=2.0 is for .* not asked here: 2 of .* Leave it out"):
-        shared_head(teacher, student, batches, Usual(head_tau=2.0))
+    for name in ("head_tau", "head_fade"):
+        with pytest.raises(UserError, match=rf"{name}=0.5 is for .* not asked here: 2 of .* Leave it out"):
+            shared_head(teacher, student, batches, Usual(**{name: 0.5}))
 
 
 def test_of_images_that_are_not_there_it_says_nothing():
@@ -197,7 +215,7 @@ def test_where_old_classes_are_kept_only_the_students_own_count():
     assert values(stage, batch)["head"] == pytest.approx(float(expected), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["head_same", "head_share", "head_tau"])
+@pytest.mark.parametrize("name", ["head_same", "head_share", "head_tau", "head_fade"])
 def test_few_shot_tasks_have_no_shared_classes(name):
     with pytest.raises(UserError, match=f"new to the teacher: leave {name} out"):
         RefilledTasks(None, None, None, settings=FewSettings(**{name: 1.0}))

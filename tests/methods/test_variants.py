@@ -90,6 +90,7 @@ def test_default_settings():
         "head_tau": 4.0,
         "mixtures": False,
         "fade": 1.0,
+        "head_fade": None,
     }
 
 
@@ -150,7 +151,7 @@ def test_unknown_options_are_refused(world, wrong):
      ("refilled-paper", {"comparison_tau_teacher": 0.0}), ("refilled", {"comparison_tau_student": 1e-4}),
      ("refilled-authors", {"margin": 0.0}), ("refilled-emb", {"max_impostors": 0}), ("kd", {"weight": 1.5}),
      ("refilled", {"imitation": -1.0}), ("refilled", {"imitation_new": -1.0}),
-     ("refilled", {"fade": 1.5}), ("refilled", {"embedding_share": 1.0}),
+     ("refilled", {"fade": 1.5}), ("refilled", {"head_fade": -0.5}), ("refilled", {"embedding_share": 1.0}),
      ("refilled-emb", {"embedding_share": 0.0}), ("refilled", {"strength": float("inf")}),
      ("refilled", {"tau_teacher": float("nan")})],
     ids=str,

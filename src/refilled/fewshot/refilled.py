@@ -168,6 +168,7 @@ _NOT_FOR_TASKS = {
     "head_same": _NEW,
     "head_share": _NEW,
     "head_tau": _NEW,
+    "head_fade": _NEW,
 }
 """Settings that do nothing here, and why."""
 

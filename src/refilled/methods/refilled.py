@@ -86,7 +86,7 @@ def classifier_stage(
 ) -> Stage:
     """Stage 2: cross-entropy and, if it has any strength, the weighted local distillation of images; perhaps
     the student goes on to imitate, mixtures are seen too, the teacher's head speaks of shared classes,
-    and the teacher's terms fade."""
+    and the teacher's terms fade, the head's at a pace of its own."""
     term = ClassifierTerm(teacher, train, len(student.classes), settings) if settings.strength else None
     of_all = imitate is not None or head is not None
 
@@ -94,19 +94,25 @@ def classifier_stage(
         seen, count = show(batch, mixtures), len(batch)
         teacher_z = seen.teacher_embeddings(teacher, batch) if of_all else embed(teacher, batch)
         student_z, logits = student(seen.images)
-        left = 1.0 if batch.progress is None else 1 - fade * batch.progress
-        labels = 1.0 if head is None else 1 - left * head.instead
+        left = _left(batch, fade)
+        heard = left if head is None else _left(batch, head.fade)
+        labels = 1.0 if head is None else 1 - heard * head.instead
         terms = {"cross_entropy": labels * seen.cross_entropy(logits)}
         if term is not None:
             terms["local_kd"] = left * term(logits[:count], teacher_z[:count], batch.labels)
         if imitate is not None:
             terms["imitation"] = left * imitate(student_z, teacher_z, seen)
         if head is not None:
-            terms["head"] = left * head(logits, teacher_z, seen)
+            terms["head"] = heard * head(logits, teacher_z, seen)
         return terms
 
     trained = [*student.parameters(), *_parameters(imitate)]
     return Stage("classifier", epochs, trained, loss, asks=teacher, beside=imitate)
+
+
+def _left(batch: Batch, fade: float) -> Tensor | float:
+    """What is left of a term's weight that loses this share of it over the stage."""
+    return 1.0 if batch.progress is None else 1 - fade * batch.progress
 
 
 def _parameters(imitate: Imitation | None) -> list[nn.Parameter]:

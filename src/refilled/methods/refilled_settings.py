@@ -19,7 +19,7 @@ _SWITCHES = {
     ("embedding_share",): (
         "comparison_tau_teacher", "comparison_tau_student", "comparison_scale", "margin", "max_impostors",
     ),
-    ("head_same", "head_share", "head_unlabelled"): ("head_tau",),
+    ("head_same", "head_share", "head_unlabelled"): ("head_tau", "head_fade"),
 }  # fmt: skip
 """Settings that switch a term off where all of them are 0, and those of that term."""
 
@@ -154,6 +154,8 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
     fade: float = 1.0
     """Share of the weight of all that the teacher says in the second stage that has faded away at its end,
     evenly. Not in the paper, which has 0: none."""
+    head_fade: float | None = None
+    """The same for what its own head says; none: as ``fade`` has it."""
 
     def __post_init__(self) -> None:
         ComparisonSettings.__post_init__(self)
@@ -172,6 +174,7 @@ class RefilledSettings(ComparisonSettings, ClassifierSettings):
         check_number("head_unlabelled", self.head_unlabelled, least=0)
         check_number("head_tau", self.head_tau, above=0)
         check_number("fade", self.fade, least=0, most=1)
+        check_number("head_fade", self.head_fade, least=0, most=1)
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,7 @@ class TwoStageSettings(RefilledSettings):
     head_tau: float = 4.0
     mixtures: bool = False
     fade: float = 0.0
+    head_fade: float | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class SharedHead:
         unlabelled: weight of images without labels, as a group of their own.
         tau: temperature of both networks.
         instead: share of cross-entropy that it takes the place of.
+        fade: share of its weight that has faded away at the end of the stage.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class SharedHead:
         unlabelled: float,
         tau: float,
         instead: float = 0.0,
+        fade: float = 0.0,
     ):
+        self.fade = fade
         self.teacher, self.weights, self.tau, self.instead = teacher, (labelled, unlabelled), tau, instead
         self.here, self.there = shared.unbind(dim=1)
 
@@ -67,7 +70,8 @@ def shared_head(
     if not labelled and not unlabelled:
         return None
     shared = torch.tensor(overlap.pairs, device=train.device)
-    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau, instead)
+    fade = settings.fade if settings.head_fade is None else settings.head_fade
+    return SharedHead(teacher, shared, labelled, unlabelled, settings.head_tau, instead, fade)
 
 
 def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -> None:
@@ -92,8 +96,10 @@ def check_head(settings: RefilledSettings, overlap: Overlap, unlabelled: bool) -
             f"{len(overlap.pairs)}: leave it out"
         )
     is_mute = not is_same and not (unlabelled and settings.head_unlabelled)
-    if is_mute and (settings.head_same or settings.head_share) and settings.head_tau != usual.head_tau:
-        raise UserError(
-            f"head_tau={settings.head_tau} is for what the teacher's head says, which is not asked here: "
-            f"{len(overlap.only_there)} of the student's classes are new to it. Leave it out"
-        )
+    for name in ("head_tau", "head_fade"):
+        given = getattr(settings, name)
+        if is_mute and (settings.head_same or settings.head_share) and given != getattr(usual, name):
+            raise UserError(
+                f"{name}={given} is for what the teacher's head says, which is not asked here: "
+                f"{len(overlap.only_there)} of the student's classes are new to it. Leave it out"
+            )

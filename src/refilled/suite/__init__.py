@@ -31,7 +31,7 @@ _ALL = (
     fewshot.FEW_SHOT,
     fewshot_choices.FEW_SHOT_CHOICES,
     fewshot_embedding.FEW_SHOT_EMBEDDING,
-    recipes.TABLE,
+    *recipes.TABLES,
 )
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 

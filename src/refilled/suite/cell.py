@@ -14,6 +14,7 @@ PROTOCOL = 1
 """Part of every key: to be raised when the same description no longer gives the same number."""
 BEFORE: dict[str, Any] = {
     "mixtures": False, "head_same": 0.0, "head_share": 0.0, "head_unlabelled": 0.0, "fade": 0.0,
+    "head_fade": None,
 }  # fmt: skip
 """What younger settings mean where a description lacks them, whatever their defaults may become."""
 
@@ -191,7 +192,8 @@ def _as_named_now(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of a description by their names of today, and without what does nothing for its classes.
 
     ``head_shared`` was, where the teacher knows all of the student's classes, what ``head_same`` is now, and
-    another term where it does not: there ``head_same`` and ``head_share`` are none, whatever they say.
+    another term where it does not: there ``head_same`` and ``head_share`` are none, whatever they say, and
+    how they would fade is nothing.
     """
     groups = {group: dict(values) for group, values in described["settings"].items()}
     own = groups.get("method", {})
@@ -199,6 +201,8 @@ def _as_named_now(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
         own["head_same"] = own.pop("head_shared")
     if not _knows_all(described):
         own |= {name: 0.0 for name in ("head_same", "head_share") if name in own}
+        if "head_fade" in own and not own.get("head_unlabelled"):
+            own["head_fade"] = None
     return groups
 
 

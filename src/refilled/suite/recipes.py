@@ -2,6 +2,7 @@
 
     refilled bench recipes --shots 50 --seeds 1
     refilled bench recipes --where shots=all epochs=200 --overlap 0 60 100
+    refilled bench recipes-small --where "recipe=plain distillation"
 
 Test images are never read: a fifth of the training images is held out, and the student is measured on those.
 What wins here becomes a default, and is then measured on test images by the other tables.
@@ -10,9 +11,9 @@ What wins here becomes a default, and is then measured on test images by the oth
 from dataclasses import replace
 from typing import Any
 
-from refilled.suite.cell import Cell
+from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.cifar100 import DKD_BETA, TEACHER_CLASSES, gkd
-from refilled.suite.rows import TWO_STAGES
+from refilled.suite.rows import TWO_STAGES, fill
 from refilled.suite.table import Point, Table
 from refilled.suite.validation import blind
 
@@ -25,6 +26,7 @@ _QUARTER = {"embedding_share": 0.25}
 _MIXTURES = {"mixtures": True}
 _UNLABELLED = {"unlabelled_classes": TEACHER_CLASSES}
 _HEAD, _HEAD_SHARE = {"head_same": 1.0}, {"head_share": 0.9}
+_HEAD_STAYS = _HEAD_SHARE | {"head_fade": 0.0}
 _LOGITS = ("kd", "dkd")
 _KD_4 = {"weight": "none", "strength": 16.0, "tau_teacher": 8.0, "tau_student": 4.0}
 
@@ -103,6 +105,12 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "quarter stage 1 + head share 0.9": (TWO_STAGES, _QUARTER | _NO_KD | _HEAD_SHARE),
     "quarter stage 1 + imitation 5 + head share 0.9": (TWO_STAGES, _QUARTER | _imitate(5.0, **_HEAD_SHARE)),
     "imitation 5 + head share 0.9": (TWO_STAGES, _ONE_STAGE | _imitate(5.0, **_HEAD_SHARE)),
+    "quarter stage 1 + imitation 5 + fading + head share 0.9 that stays": (
+        TWO_STAGES, _QUARTER | _imitate(5.0, fade=1.0, **_HEAD_STAYS),
+    ),
+    "imitation 5 + fading + head share 0.9 that stays": (
+        TWO_STAGES, _ONE_STAGE | _imitate(5.0, fade=1.0, **_HEAD_STAYS),
+    ),
     "plain distillation": ("kd", {}),
     "decoupled distillation": ("dkd", {"beta": DKD_BETA}),
     "quarter stage 1 + imitation 15 + new 5": (TWO_STAGES, _QUARTER | _imitate(15.0, imitation_new=5.0)),
@@ -115,8 +123,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 the head of the teacher; *head* is what that head itself says, where it knows all classes or of unlabelled
 images, with its weight where that is not 1, or instead of a *share* of cross-entropy; *imitation* has its
 weight, and one for classes that are *new* to the teacher where that is another; stage 1 has a share of the
-epochs. *Mixtures* of images are seen beside the images, and so are *unlabelled* ones, the teacher's own
-training images."""
+epochs. Where the teacher fades its head may *stay*. *Mixtures* of images are seen beside the images, and so
+are *unlabelled* ones, the teacher's own training images."""
 
 
 def cell(point: Point, recipe: str) -> Cell | None:
@@ -184,3 +192,45 @@ TABLE = Table(
         "What the names mean is in [recipes.py](../src/refilled/suite/recipes.py)."
     ),
 )
+
+SMALL_RECIPES = (
+    ALONE, "plain distillation", "quarter stage 1 + imitation 5 + fading + head share 0.9",
+    "quarter stage 1 + imitation 5 + head share 0.9", "imitation 5 + head share 0.9",
+    "quarter stage 1 + imitation 5 + fading + head share 0.9 that stays",
+    "imitation 5 + fading + head share 0.9 that stays",
+)  # fmt: skip
+_SMALL_TRAINING = pairs(batch_size=128, val_fraction=VAL_FRACTION, precision="bfloat16")
+
+
+def small(recipe: str, student: str) -> Cell | None:
+    """A recipe for the same 50 classes, in minutes on two CPU cores: few epochs, eight views of an image."""
+    method, settings = RECIPES[recipe]
+    taught = pairs(**dict(_SMALL_TRAINING), epochs=40)
+    cell = Cell(
+        data="cifar100",
+        student=student,
+        method=method,
+        teacher=TeacherCell("wrn-16-2", "cifar100", TEACHER_CLASSES, "cifar-fs", taught),
+        classes=TEACHER_CLASSES,
+        class_order="cifar-fs",
+        settings=pairs(**dict(_SMALL_TRAINING), epochs=30, views=8),
+        on_validation=True,
+    )
+    return fill(cell, method, **settings)
+
+
+SMALL = Table(
+    name="recipes-small",
+    title="CIFAR-100, 50 classes that both know, teacher WRN-16-2, 30 epochs: recipes on validation images",
+    source="not in it",
+    axes={"recipe": SMALL_RECIPES, "student": ("wrn-16-1",)},
+    cell=lambda p: small(p["recipe"], p["student"]),
+    published=lambda p: None,
+    measure="val_accuracy",
+    alone=lambda p: small(ALONE, p["student"]),
+    note=(
+        "Small enough for two CPU cores, to find out what is worth a GPU: the same questions about recipes "
+        "for the same classes as in [recipes](recipes.md), with less of everything."
+    ),
+)
+TABLES = (TABLE, SMALL)

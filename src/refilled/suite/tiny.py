@@ -14,7 +14,7 @@ _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
 _KEPT = (
     "strength", "imitation", "imitation_new", "embedding_share", "fade", "max_impostors", "weight",
     "comparison_scale", "lr", "keep_teacher_classes", "keep_weight", "keep_level", "mixtures",
-    "head_same", "head_share", "head_unlabelled", "head_tau",
+    "head_same", "head_share", "head_unlabelled", "head_tau", "head_fade",
 )  # fmt: skip
 _AS_THE_TEACHER = ("fine-tune", "ewc")  # need its own architecture
 _SHOTS = 8
