@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from command import run
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load, wide_fused
+from refilled.models import convolution, load, wide_fits
 from refilled.models.convolution_calls import (
     ConvolvePlan,
     WeightPlan,
@@ -220,10 +220,10 @@ def main() -> None:
         compare(layers, part, streams[:4], asked.plans)
     ways: dict[str, Any] = {
         "the library's": mock.patch.object(convolution, "_is_known", never),
-        "ours": mock.patch.object(wide_fused, "SHOWN_FASTER", False),
+        "ours": mock.patch.object(wide_fits, "SHOWN_FASTER", False),
     }
     if isinstance(network, WideResNet):
-        ways["ours with normalisation"] = mock.patch.object(wide_fused, "SHOWN_FASTER", True)
+        ways["ours with normalisation"] = mock.patch.object(wide_fits, "SHOWN_FASTER", True)
     torch._inductor.config.combo_kernels = asked.combine
     for whose, way in ways.items():
         torch._dynamo.reset()

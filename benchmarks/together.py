@@ -22,7 +22,7 @@ from our_loop import make_stage
 from pace import Speeds, Window
 from refilled.data import Batches
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load, wide_fused
+from refilled.models import convolution, load, wide_fits
 from refilled.runs.prepare import place
 from refilled.training import Teams, TrainSettings, make_deterministic, take_turns, training
 from refilled.training.teams import LARGEST
@@ -94,7 +94,7 @@ def main() -> None:
         known = never if way == "library" else convolution._is_known
         with (
             mock.patch.object(convolution, "_is_known", known),
-            mock.patch.object(wide_fused, "SHOWN_FASTER", way in ("own", "together")),
+            mock.patch.object(wide_fits, "SHOWN_FASTER", way in ("own", "together")),
         ):
             for number in asked.numbers:
                 rates = race.measure(way, number, asked.largest)

@@ -9,8 +9,9 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from refilled.labels import LabelSpace
-from refilled.models import convolution, convolution_calls, load, wide_fused
-from refilled.models.wide_fused import fused_maps, fused_type, fused_type_together, would_be_fused
+from refilled.models import convolution, convolution_calls, load, wide_fits
+from refilled.models.wide_fits import fused_type, fused_type_together, would_be_fused
+from refilled.models.wide_fused import fused_maps
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 with_kernels = pytest.mark.skipif(
@@ -149,13 +150,13 @@ def test_a_networks_gradients_are_its_own():
 @pytest.fixture
 def taken(monkeypatch):
     """As if it were known to be faster."""
-    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", True)
+    monkeypatch.setattr(wide_fits, "SHOWN_FASTER", True)
 
 
 @pytest.fixture
 def known(taken, monkeypatch):
     """As if compiling for a GPU that was measured."""
-    monkeypatch.setattr(wide_fused, "own_type", lambda images: torch.bfloat16)
+    monkeypatch.setattr(wide_fits, "own_type", lambda images: torch.bfloat16)
 
 
 def test_it_is_for_compiled_networks_in_training(known, monkeypatch):
@@ -164,12 +165,12 @@ def test_it_is_for_compiled_networks_in_training(known, monkeypatch):
     assert fused_type(network, images.clone().requires_grad_()) is None
     assert fused_type(network.eval(), images) is None
     network.train()
-    monkeypatch.setattr(wide_fused, "own_type", lambda images: None)
+    monkeypatch.setattr(wide_fits, "own_type", lambda images: None)
     assert fused_type(network, images) is None
 
 
 def test_it_is_not_taken_before_it_is_known_to_be_faster(known, monkeypatch):
-    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", False)
+    monkeypatch.setattr(wide_fits, "SHOWN_FASTER", False)
     assert fused_type(make_network("wrn-10-1"), torch.zeros(2, 3, 8, 8)) is None
 
 
@@ -214,7 +215,7 @@ def test_what_would_be_fused_is_known_before(taken, monkeypatch):
     assert not would_be_fused(usual, None)
     assert not would_be_fused(widest, half)
     assert not would_be_fused(make_network("wrn-10-1").cpu(), half)
-    monkeypatch.setattr(wide_fused, "SHOWN_FASTER", False)
+    monkeypatch.setattr(wide_fits, "SHOWN_FASTER", False)
     assert not would_be_fused(usual, half)
 
 

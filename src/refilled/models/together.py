@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from refilled.models.network import Network
-from refilled.models.wide_fused import fused_maps, fused_type_together, would_be_fused
+from refilled.models.wide_fits import fused_type_together, would_be_fused
+from refilled.models.wide_fused import fused_maps
 from refilled.models.wide_resnet import WideResNet
 
 

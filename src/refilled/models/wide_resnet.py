@@ -9,7 +9,8 @@ from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.models.layers import after_each, conv1x1, conv3x3, initialise
 from refilled.models.network import Network, Preprocess
-from refilled.models.wide_fused import fused_maps, fused_type
+from refilled.models.wide_fits import fused_type
+from refilled.models.wide_fused import fused_maps
 
 
 class PreActivationBlock(nn.Module):

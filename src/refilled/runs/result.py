@@ -1,6 +1,7 @@
-"""What came out of a run, measured on the test images once, at the last epoch."""
+"""What came out of a run, measured on the test images once, at the last epoch; until then on validation."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from refilled import evaluation
 from refilled.data import Batches
 from refilled.errors import UserError
 from refilled.labels import Overlap
+from refilled.methods import Stage
 from refilled.models import Network, read_network
 from refilled.runs.folder import RESULT, read_run_file
 from refilled.runs.prepare import Prepared, place
@@ -112,3 +114,21 @@ def measure(
         silent=evaluation.silent_dimensions(test.embeddings),
         student=student,
     )
+
+
+def validator(
+    student: Network, images: Prepared, autocast_dtype: torch.dtype | None
+) -> Callable[[Stage], dict[str, float]] | None:
+    """How a stage is judged on the validation images; None where nothing was held out."""
+    val = images.val
+    if val is None:
+        return None
+
+    def validate(stage: Stage) -> dict[str, float]:
+        outputs = evaluation.predict(student, val, autocast_dtype=autocast_dtype)
+        if stage.judge == "embedding":
+            known = evaluation.predict(student, images.train, autocast_dtype=autocast_dtype)
+            return {"ncm": embedding_accuracy(known, outputs)[0]}
+        return {"accuracy": evaluation.top_k(outputs.logits, outputs.labels)}
+
+    return validate

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from refilled import evaluation
 from refilled.data import ImageSet, Splits
 from refilled.errors import UserError
@@ -32,7 +30,6 @@ from refilled.runs.begun import Begun
 from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, begun_run, check_run_folder, start_run_folder
 from refilled.runs.prepare import (
-    Prepared,
     check_channels,
     make_student,
     place,
@@ -40,8 +37,8 @@ from refilled.runs.prepare import (
     starts_trained,
     wanted_size,
 )
-from refilled.runs.result import Result, embedding_accuracy, measure, read_result
-from refilled.runs.settings import DataSettings, sort_settings, what_settings
+from refilled.runs.result import Result, measure, read_result, validator
+from refilled.runs.settings import DataSettings, refuse_unlabelled, sort_settings, what_settings
 from refilled.runs.shared import Shared
 from refilled.runs.words import describe, hints, introduction, last_words
 from refilled.training import (
@@ -159,7 +156,7 @@ class Run:
         if unlabelled is not None:
             check_unlabelled(self.chosen, self.own_settings)
         else:
-            _refuse_unlabelled(data_settings, self.own_settings)
+            refuse_unlabelled(data_settings, self.own_settings)
         return splits, unlabelled
 
     def _make_networks(
@@ -231,7 +228,7 @@ class Run:
             plan=self.plan,
             folder=self.folder if begun is None else begun.folder,
             resume=self.resume if begun is None else begun.goes_on(self.plan),
-            validate=_validator(self.student, self.images, dtype),
+            validate=validator(self.student, self.images, dtype),
             reporter=self.reporter,
             teachers=self.shared.teachers(dtype, self.settings.compile),
             beginnings=self.shared.beginnings,
@@ -283,30 +280,3 @@ class Run:
                 return
         if not calibrate(self.student):
             self.reporter.line(f"the head of {self.student.spec} is no linear layer: it is not calibrated")
-
-
-def _refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
-    """Refuse what is set for images without labels where there are none; a default spelt out may stay."""
-    every = (data_settings, "unlabelled_each"), (own, "imitation_unlabelled"), (own, "head_unlabelled")
-    for settings, name in every:
-        usual = getattr(type(settings)(), name, None)
-        if getattr(settings, name, usual) != usual:
-            raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")
-
-
-def _validator(
-    student: Network, images: Prepared, autocast_dtype: torch.dtype | None
-) -> Callable[[Stage], dict[str, float]] | None:
-    """How a stage is judged on the validation images; None where nothing was held out."""
-    val = images.val
-    if val is None:
-        return None
-
-    def validate(stage: Stage) -> dict[str, float]:
-        outputs = evaluation.predict(student, val, autocast_dtype=autocast_dtype)
-        if stage.judge == "embedding":
-            known = evaluation.predict(student, images.train, autocast_dtype=autocast_dtype)
-            return {"ncm": embedding_accuracy(known, outputs)[0]}
-        return {"accuracy": evaluation.top_k(outputs.logits, outputs.labels)}
-
-    return validate

@@ -115,6 +115,15 @@ def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
             )
 
 
+def refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
+    """Refuse what is set for images without labels where there are none; a default spelt out may stay."""
+    every = (data_settings, "unlabelled_each"), (own, "imitation_unlabelled"), (own, "head_unlabelled")
+    for settings, name in every:
+        usual = getattr(type(settings)(), name, None)
+        if getattr(settings, name, usual) != usual:
+            raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")
+
+
 def what_settings(train: TrainSettings, data: DataSettings, own: Any) -> dict[str, dict[str, Any]]:
     """The settings that decide what comes out, as plain data: not those that say where and how fast."""
     groups = {"train": dataclasses.replace(train, lr=train.first_lr), "data": data, "method": own}
