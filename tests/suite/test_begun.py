@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -165,6 +167,27 @@ def test_a_teacher_that_another_process_trains_is_waited_for(tmp_path):
     for _ in job:
         pass
     assert bench.ledger.has(cell.teacher.as_cell())
+
+
+def test_while_a_teacher_is_waited_for_others_have_their_turn(tmp_path):
+    """Where there is one place for all: the student alone does not need that teacher."""
+    cells, done = [*tiny_cells(), *tiny_cells("student")], []
+    places = Places(None, tmp_path)
+    with ExitStack() as elsewhere:
+        elsewhere.enter_context(places.teacher_to_train(cells[0].teacher))
+        too_long = Timer(30, elsewhere.close)
+        too_long.start()
+
+        def say(line):
+            if line.startswith("["):
+                done.append((line, too_long.is_alive()))
+                too_long.cancel()
+                elsewhere.close()  # the other process ends, without a teacher
+
+        Bench(Ledger(tmp_path / "ledger.jsonl"), places, "cpu", say, together=1).run(cells)
+    (first, in_time), _ = done
+    assert "student, " in first
+    assert in_time
 
 
 def test_what_another_process_ends_just_before_the_lock_is_ours_is_not_done_again(tmp_path, monkeypatch):

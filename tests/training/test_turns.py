@@ -97,6 +97,34 @@ def test_who_only_waits_has_no_part_of_the_time(clock):
     assert shares.active == 0
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_who_only_waits_takes_nobodys_place(at_once):
+    """Others have it, as many as ever; who has waited long enough goes on beside them."""
+    there, busy, most = [], [0], []
+
+    def waits():
+        for _ in range(100):
+            if there:
+                yield
+                return "waited"
+            yield WAITING
+        raise AssertionError("nobody else has had a turn")
+
+    def works(number):
+        busy[0] += 1
+        for _ in range(3):
+            most.append(busy[0])
+            yield
+        busy[0] -= 1
+        if number == 4:
+            there.append(number)
+        return number
+
+    jobs = [waits(), *map(works, range(6)), waits()]
+    assert take_turns(jobs, at_once) == ["waited", *range(6), "waited"]
+    assert max(most) == at_once
+
+
 def test_who_is_stopped_while_it_waits_is_not_counted(clock):
     def waiting(own):
         while True:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
+from typing import Any
 
 from refilled.files import write_json
 from refilled.runs.run import Run
@@ -14,6 +15,7 @@ from refilled.suite.places import DESCRIPTION
 from refilled.suite.runner import Desk
 from refilled.suite.trainings import measured_of
 from refilled.training import LossIsNotFinite, Reporter
+from refilled.training.turns import WAITING
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 
@@ -63,13 +65,13 @@ class TeacherRuns:
         """Why one of them is not there though it is no longer awaited."""
         return next((self.problems[_key(one)] for one in teachers if _key(one) in self.problems), None)
 
-    def job(self, teacher: TeacherCell) -> Generator[None, None, None]:
+    def job(self, teacher: TeacherCell) -> Generator[Any, None, None]:
         """Train a teacher, or go on with one that was interrupted; whoever teaches it comes first. One that
         breaks down is a problem of those that need it, and of nobody else."""
         cell = teacher.as_cell()
         try:
             while not self._awaited.isdisjoint(map(_key, cell.teachers)):
-                yield
+                yield WAITING
             if (problem := self.problem_of(cell.teachers)) is not None:
                 raise LossIsNotFinite(problem)
             yield from self._train_or_wait(teacher)
@@ -79,7 +81,7 @@ class TeacherRuns:
         finally:
             self._awaited.discard(_key(teacher))
 
-    def _train_or_wait(self, teacher: TeacherCell) -> Generator[None, None, None]:
+    def _train_or_wait(self, teacher: TeacherCell) -> Generator[Any, None, None]:
         """Train it, unless another process does; if that one does not finish, it is ours to go on with."""
         cell, told = teacher.as_cell(), False
         while True:
@@ -98,9 +100,9 @@ class TeacherRuns:
             while time.monotonic() < looked + _SECONDS_BETWEEN_LOOKS:
                 if not self.desk.shares.active:  # nothing else to do
                     time.sleep(_SECONDS_BETWEEN_LOOKS)
-                yield
+                yield WAITING
 
-    def _train(self, teacher: TeacherCell) -> Generator[None, None, None]:
+    def _train(self, teacher: TeacherCell) -> Generator[Any, None, None]:
         cell, places = teacher.as_cell(), self.desk.places
         folder = places.teacher_folder(teacher)
         run = Run(

@@ -9,7 +9,7 @@ import torch
 
 T = TypeVar("T")
 WAITING = object()
-"""What a training says at the end of a turn in which it has only waited for another one."""
+"""What a training, or another job, says at the end of a turn in which it has only waited for another one."""
 
 
 class Shares:
@@ -53,7 +53,8 @@ def _stream(number: int) -> torch.cuda.Stream:
 
 
 def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]:
-    """Run jobs step by step in turns, so many at once; when one ends the next takes its place.
+    """Run jobs step by step in turns, so many at once; when one ends the next takes its place, and while one
+    says that it is :data:`WAITING` the next has a place beside it.
 
     On a GPU each place has a stream of its own, so that the small kernels of one training fill the gaps of
     the others. The first place, where a job begins that others may wait for, has a stream with priority.
@@ -66,32 +67,32 @@ def take_turns(jobs: Iterable[Generator[Any, None, T]], at_once: int) -> list[T]
     Returns:
         What each job returned, in their order.
     """
-    waiting, results = enumerate(jobs), dict[int, T]()
-    places: list[tuple[int, Generator[Any, None, T]] | None] = [None] * at_once
-    streams: list[torch.cuda.Stream | None] = [None] * at_once
-    if at_once > 1 and torch.cuda.is_available():
+    left, results = enumerate(jobs), dict[int, T]()
+    places: dict[int, tuple[int, Generator[Any, None, T]]] = {}
+    idle: set[int] = set()  # places whose jobs wait
+    has_streams, more = at_once > 1 and torch.cuda.is_available(), True
+    if has_streams:
         torch.cuda.synchronize()
-        streams = [_stream(number) for number in range(at_once)]
-    more = True
     try:
-        while more or any(place is not None for place in places):
-            for number, stream in enumerate(streams):
-                with torch.cuda.stream(stream):
-                    if places[number] is None and more:
-                        places[number] = next(waiting, None)
-                        more = places[number] is not None
-                    place = places[number]
-                    if place is None:
+        while more or places:
+            for number in range(max(at_once + len(idle), 1 + max(places, default=0))):
+                with torch.cuda.stream(_stream(number) if has_streams else None):
+                    if more and number not in places and len(places) - len(idle) < at_once:
+                        job = next(left, None)
+                        more = job is not None
+                        if job is not None:
+                            places[number] = job
+                    if number not in places:
                         continue
+                    idle.discard(number)
                     try:
-                        next(place[1])
+                        if next(places[number][1]) is WAITING:
+                            idle.add(number)
                     except StopIteration as end:
-                        results[place[0]] = end.value
-                        places[number] = None
+                        results[places.pop(number)[0]] = end.value
     finally:
-        for place in places:
-            if place is not None:
-                place[1].close()
-        if at_once > 1 and torch.cuda.is_available():
+        for _, steps in places.values():
+            steps.close()
+        if has_streams:
             torch.cuda.synchronize()
     return [results[number] for number in sorted(results)]
