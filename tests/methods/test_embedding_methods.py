@@ -1,4 +1,4 @@
-"""AML, SEED, CRD, SSKD and BAN: their terms, what lies beside the student, and what a resumed run does."""
+"""AML, SEED, CRD and SSKD: their settings and terms, and what lies beside the student (BAN: its settings)."""
 
 import copy
 import dataclasses
@@ -12,18 +12,14 @@ from objectives import reference_contrastive as slow
 from refilled import objectives as of_package
 from refilled.errors import UserError
 from refilled.methods import get_method
-from refilled.methods.ban import lifetimes
 from refilled.methods.sskd import for_turned, with_turned
-from refilled.training import Reporter, TrainSettings, train
 
 from .test_stages import run
 from .world import (
-    STUDENT_CLASSES,
     TEACHER_CLASSES,
     first_batch,
     make_batches,
     make_stages,
-    make_student,
     make_teacher,
     same_state,
     state,
@@ -52,16 +48,6 @@ NUMBERS = [
     for setting in found
     if setting not in ("loss", "with_itself")
 ]
-SMALL = {  # what makes a test of the method quick, and whole
-    "crd": {"dim": 16},
-    "ban": {"generations": 2},
-    "refilled": {"imitation": 2.0, "fade": 0.5},
-}
-
-
-def teacher_for(name):
-    """Of the same classes where the method needs that; else of others."""
-    return make_teacher(STUDENT_CLASSES if name == "ban" else TEACHER_CLASSES)
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -301,224 +287,3 @@ def test_the_teachers_head_is_all_that_its_stage_trains(teacher, student, batche
     assert same_state(teacher, guide)
     assert not same_state(student, before)
     assert all(p.grad is None for p in teacher.parameters())
-
-
-# --- generations --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("changes", [{}, {"tau": 3.0, "label_weight": 0.5}], ids=str)
-def test_first_generation_is_taught_by_the_teacher(student, batches, changes):
-    teacher, batch = make_teacher(STUDENT_CLASSES), first_batch(batches)
-    (stage,) = make_stages("ban", teacher, student, batches, epochs=5, **changes)
-    assert (stage.name, stage.epochs, stage.begin, stage.beside) == ("generation 1", 5, None, None)
-    logits, wanted = student(batch.images)[1], teacher(batch.images)[1]
-    kd = reference.kd(logits.double(), wanted.double(), tau=changes.get("tau", 1.0))
-    labels = changes.get("label_weight", 0.0) * F.cross_entropy(logits, batch.labels)
-    terms = stage.loss(batch)
-    torch.testing.assert_close(terms["kd"].double(), kd, **CLOSE)
-    torch.testing.assert_close(terms["cross_entropy"], labels)
-
-
-def test_each_generation_starts_anew_and_is_taught_by_the_one_before(student, batches):
-    teacher, batch = make_teacher(["ibis", "hen", "ant", "fox"]), first_batch(batches)
-    made = make_stages("ban", teacher, student, batches, epochs=7, generations=3)
-    assert [stage.epochs for stage in made] == [2, 2, 3]
-    assert [stage.name for stage in made] == ["generation 1", "generation 2", "generation 3"]
-    starts, grown = [state(student)], {}
-    for number, stage in enumerate(made):
-        if number:
-            stage.begin()
-            assert same_state(stage.asks, grown)
-            assert stage.beside is stage.asks
-            assert not any(p.requires_grad for p in stage.asks.parameters())
-            starts.append(state(student))
-            student.eval()
-            expected = reference.kd(
-                student(batch.images)[1].double(), stage.asks(batch.images)[1].double(), tau=1.0
-            )
-            torch.testing.assert_close(stage.loss(batch)["kd"].double(), expected, **CLOSE)
-        run(stage, student, batches)
-        grown = state(student)
-        assert all(not torch.equal(p, starts[-1][n]) for n, p in student.named_parameters())
-    weights = [name for name in starts[0] if name.endswith("weight") and starts[0][name].ndim > 1]
-    for a, b in ((0, 1), (0, 2), (1, 2)):
-        assert not any(torch.equal(starts[a][name], starts[b][name]) for name in weights)
-
-
-def test_fresh_weights_follow_from_the_seed(student):
-    teacher = make_teacher(STUDENT_CLASSES)
-
-    def start(seed):
-        stage = make_stages("ban", teacher, student, make_batches(seed=seed), generations=2)[1]
-        torch.rand(3)  # whatever the process draws meanwhile
-        kept = state(student)
-        stage.begin()
-        found = state(student)
-        student.load_state_dict(kept)
-        return found
-
-    one, same, other = start(0), start(0), start(1)
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["head.weight"], other["head.weight"])
-    fresh_norm = [value for name, value in one.items() if name.endswith("running_mean")]
-    assert all(not value.any() for value in fresh_norm)
-
-
-@pytest.mark.parametrize(
-    ("epochs", "generations", "expected"),
-    [(10, 1, [10]), (10, 2, [5, 5]), (10, 3, [3, 3, 4]), (3, 3, [1, 1, 1])],
-)
-def test_lifetimes(epochs, generations, expected):
-    assert lifetimes(epochs, generations) == expected
-
-
-def test_more_generations_than_epochs_are_refused(student, batches):
-    with pytest.raises(UserError, match="3 generations need at least 3 epochs, not 2"):
-        make_stages("ban", make_teacher(STUDENT_CLASSES), student, batches, epochs=2, generations=3)
-
-
-# --- all of them --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-@pytest.mark.parametrize("epochs", [2, 5, 11])
-def test_epochs_add_up(name, epochs, batches):
-    stages = make_stages(name, teacher_for(name), make_student(), batches, epochs, **SMALL.get(name, {}))
-    assert sum(stage.epochs for stage in stages) == epochs
-    assert all(stage.epochs >= 1 for stage in stages)
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_making_stages_draws_nothing_from_the_global_generator(name, batches):
-    torch.manual_seed(4)
-    expected = torch.rand(3)
-    teacher, student = teacher_for(name), make_student()
-    torch.manual_seed(4)
-    make_stages(name, teacher, student, batches, **SMALL.get(name, {}))
-    assert torch.equal(torch.rand(3), expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "lr"),
-    [("aml", 0.01), ("seed", 0.05), ("seed-supervised", 0.05), ("crd", 0.01), ("sskd", 0.05), ("ban", 0.003)],
-)
-def test_training_lowers_the_loss(name, lr):
-    """Teacher and student of different dimensions and, but for BAN, of different classes."""
-    student, batches = make_student(), make_batches(size=32, batch_size=32)
-    for stage in make_stages(name, teacher_for(name), student, batches, **SMALL.get(name, {})):
-        if stage.begin:
-            stage.begin()
-        batch, measured = first_batch(batches), []
-        for _ in range(2):  # queue and memory are filled in the first round
-            run(stage, student, batches, epochs=15, lr=lr)
-            torch.manual_seed(0)
-            measured.append(sum(values(stage, batch).values()))
-        assert measured[1] < measured[0] - 1e-3, stage.name
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_under_bfloat16_autocast(name, batches):
-    student = make_student()
-    for stage in make_stages(name, teacher_for(name), student, batches, **SMALL.get(name, {})):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            terms = stage.loss(first_batch(batches))
-        assert all(term.dtype == torch.float32 for term in terms.values())
-        sum(terms.values()).backward()
-        for parameter in stage.parameters:
-            assert parameter.grad.dtype == torch.float32
-            assert parameter.grad.isfinite().all()
-        if stage.beside is not None:
-            assert all(buffer.dtype != torch.bfloat16 for buffer in stage.beside.buffers())
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-@pytest.mark.parametrize("classes", ["one", "one image each"])
-def test_unusual_batches(name, classes):
-    """All images of one class, or each of a class of its own."""
-    names = [f"thing {i}" for i in range(8)]
-    batches = make_batches(size=64, classes=8, batch_size=8)
-    batch, largest = first_batch(batches), torch.bincount(batches.labels).argmax()
-    batch.rows = (batches.labels == largest).nonzero()[:8, 0] if classes == "one" else torch.arange(8)
-    batch.labels = batches.labels[batch.rows]
-    assert (len(batch), len(batch.labels.unique())) == (8, 1 if classes == "one" else 8)
-    student = make_student(names)
-    teacher = make_teacher(names if name == "ban" else TEACHER_CLASSES)
-    for stage in make_stages(name, teacher, student, batches, **SMALL.get(name, {})):
-        terms = stage.loss(batch)
-        assert all(term.isfinite() for term in terms.values())
-        sum(terms.values()).backward()
-        assert all(p.grad is None or p.grad.isfinite().all() for p in stage.parameters)
-
-
-@pytest.mark.parametrize("name", DEFAULTS)
-def test_asks_only_for_what_can_be_looked_up(name, batches):
-    """Where a stage asks, known embeddings are all that it wants of that network."""
-    student = make_student()
-    for stage in make_stages(name, teacher_for(name), student, batches, **SMALL.get(name, {})):
-        if stage.asks is None:
-            continue
-        batch = first_batch(batches)
-        if name not in ("seed", "crd"):  # their second look at a batch would be another
-            expected = values(stage, batch)
-        batch.answers = stage.asks.embed(batch.images).detach()
-        stage.asks.embed_prepared = None  # any use of it would fail
-        found = values(stage, batch)
-        del stage.asks.embed_prepared
-        if name not in ("seed", "crd"):
-            assert found == pytest.approx(expected, rel=1e-5)
-
-
-# --- resumed ------------------------------------------------------------------------------------------
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashAt(Reporter):
-    """Stops the run in the middle of an epoch, before its checkpoint."""
-
-    def __init__(self, stage, epoch):
-        self.where, self.stage, self.done = (stage, epoch), -1, 0
-
-    def start(self, index, stages, stage, done, steps):
-        self.stage, self.done = index, done
-
-    def epoch(self, record):
-        self.done = record["epoch"]
-
-    def step(self, number, loss, lr):
-        if (self.stage, self.done) == self.where and number == 2:
-            raise Crash
-
-
-def trained(name, folder, *, resume=False, reporter=None, noise=0):
-    torch.manual_seed(noise)
-    student, batches = make_student(), make_batches(augment="crop-flip")
-    stages = make_stages(name, teacher_for(name), student, batches, epochs=6, **SMALL.get(name, {}))
-    torch.rand(noise + 1)
-    settings = TrainSettings(epochs=6, lr=0.01, batch_size=12, checkpoint_seconds=0, device="cpu")
-    train(stages, student, batches, settings, folder=folder, resume=resume, reporter=reporter)
-    return student, stages
-
-
-@pytest.mark.parametrize("name", [*DEFAULTS, "refilled"])
-@pytest.mark.parametrize("where", ["first epoch", "middle", "between the stages", "last epoch"])
-def test_an_interrupted_run_goes_on_exactly(name, where, tmp_path):
-    whole, stages = trained(name, tmp_path / "whole")
-    last = len(stages) - 1
-    stage, epoch = {
-        "first epoch": (0, 0),
-        "middle": (0, max(1, stages[0].epochs - 1)),
-        "between the stages": (last, 0),
-        "last epoch": (last, stages[-1].epochs - 1),
-    }[where]
-    if where == "middle" and stages[0].epochs == 1:
-        pytest.skip("a stage of one epoch")
-    with pytest.raises(Crash):
-        trained(name, tmp_path / "cut", reporter=CrashAt(stage, epoch))
-    resumed, again = trained(name, tmp_path / "cut", resume=True, noise=5)
-    assert same_state(resumed, state(whole))
-    for one, other in zip(stages, again):
-        if one.beside is not None and one is stages[-1]:
-            assert same_state(other.beside, state(one.beside))

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from interruption import Crash, CrashAt
 from refilled.methods import get_method
 from refilled.methods.fresh import fresh
-from refilled.training import Reporter, TrainSettings, train
+from refilled.training import TrainSettings, train
 
 from .world import (
     FEATURE_METHODS,
@@ -100,27 +101,6 @@ def test_new_layers_depend_on_the_seed_alone():
         made.append(fresh(make_batches(seed=seed), lambda: nn.Conv2d(3, 3, 1)).weight)
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashAt(Reporter):
-    """Stops the run in the middle of a stage's epoch, before its checkpoint."""
-
-    def __init__(self, stage, epoch):
-        self.where, self.stage, self.done = (stage, epoch), "", 0
-
-    def start(self, index, stages, stage, done, steps):
-        self.stage, self.done = stage.name, done
-
-    def epoch(self, record):
-        self.done = record["epoch"]
-
-    def step(self, number, loss, lr):
-        if (self.stage, self.done) == self.where:
-            raise Crash
 
 
 @pytest.mark.parametrize(

@@ -4,32 +4,12 @@ import pytest
 import torch
 from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
+from interruption import Crash, CrashAt
 from refilled.data import Batch
 from refilled.methods import Stage
-from refilled.training import LossIsNotFinite, MetricsLog, Reporter, TrainSettings, train
+from refilled.training import LossIsNotFinite, MetricsLog, TrainSettings, train
 
 SETTINGS = TrainSettings(epochs=6, batch_size=8, checkpoint_seconds=0)
-
-
-class Crash(Exception):
-    pass
-
-
-class CrashAt(Reporter):
-    """Stops the run in the middle of an epoch, before its checkpoint."""
-
-    def __init__(self, stage: str, epoch: int):
-        self.where, self.stage, self.done = (stage, epoch), "", 0
-
-    def start(self, index, stages, stage, done, steps):
-        self.stage, self.done = stage.name, done
-
-    def epoch(self, record):
-        self.done = record["epoch"]
-
-    def step(self, number, loss, lr):
-        if (self.stage, self.done) == self.where and number == 2:
-            raise Crash
 
 
 def two_stages(network):
