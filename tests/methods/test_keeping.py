@@ -27,7 +27,11 @@ from refilled.training import TrainSettings, train
 from .world import STUDENT_CLASSES, TEACHER_CLASSES, make_batches, make_teacher, tiny
 
 OWN = LabelSpace(STUDENT_CLASSES)  # fox and Ant are the teacher's too, hen and ibis are new
-KEEPERS = [name for name, method in METHODS.items() if method.keeps and method.check is None]
+KEEPERS = [
+    name
+    for name, method in METHODS.items()
+    if method.keeps and method.fits is None and not method.same_classes
+]
 
 
 def world(method: str = "refilled", epochs: int = 4, **settings):

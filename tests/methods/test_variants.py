@@ -43,9 +43,8 @@ def test_methods_by_name():
         assert method.summary
         assert method.needs_teacher == (name != "student")
         assert dataclasses.is_dataclass(method.settings())
-        assert (method.check is not None) == (
-            name in (*SAME_CLASSES, *FEATURE_METHODS, "refilled-kd", "fine-tune", "ewc")
-        )
+        assert method.same_classes == (name in (*SAME_CLASSES, "kd-vid", "refilled-kd"))
+        assert (method.fits is not None) == (name in (*FEATURE_METHODS, "fine-tune", "ewc"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from refilled.models.weights import read_weights, write_tensors
 from refilled.runs import run as runs_run
 from refilled.suite import Bench, Ledger, OverSeeds, Places, cells_of, get_table, trainings
 from refilled.suite.figures.figure import Studio
-from refilled.suite.figures.students import trained
 
 
 def tiny_cells(method="refilled"):
@@ -90,7 +89,7 @@ def test_students_are_kept_for_figures(tmp_path):
 
     runner, said = kept_by("ledger.jsonl"), []
     studio = Studio(runner.ledger, runner.desk.places, "cpu", tiny=True, say=said.append)
-    result = trained(studio, cells[0], "")
+    result = studio.student(cells[0])
     (folder,) = tmp_path.glob("students/*")
     assert result.accuracy == runner.ledger.of(cells[0])["test_accuracy"]
     assert (result.out, said) == (str(folder), [])

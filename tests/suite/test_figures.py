@@ -2,6 +2,7 @@ import base64
 import dataclasses
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -22,7 +23,6 @@ from refilled.suite import (
     make_figures,
 )
 from refilled.suite.figures import gradients, lines, weights
-from refilled.suite.figures.figure import NothingToShow
 
 WANTED = {"overlap", "weights", "trusted", "tsne", "convergence", "strength", "shots", "gradients"}
 EXPERIMENTS = (
@@ -48,7 +48,7 @@ def studio(tmp_path_factory):
 def made(studio):
     """All figures, and their numbers by name."""
     folder = studio.places.work / "figures"
-    paths = make_figures(["all"], studio, folder)
+    paths = make_figures(sorted(WANTED), studio, folder)
     return {path.stem: json.loads(path.with_suffix(".json").read_text()) for path in paths}
 
 
@@ -152,10 +152,19 @@ def test_gradients_for_each_number_of_classes(made):
 
 
 @pytest.mark.parametrize("name", ["weights", "trusted", "tsne", "convergence", "gradients"])
-def test_a_missing_teacher_is_named_with_the_command_that_makes_it(tmp_path, name):
-    empty = Studio(Ledger(tmp_path / "none.jsonl"), Places(None, tmp_path), "cpu", 1, True, [].append)
-    with pytest.raises(NothingToShow, match=r"teacher .* is not there; train it with `refilled bench \S+ --"):
-        FIGURES[name].numbers(empty)
+def test_what_is_missing_is_trained_where_the_figure_is_named_and_else_left_out(tmp_path, name):
+    """Also where the ledger has a number of what is not there any more."""
+    said = []
+    empty = Studio(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", 1, True, said.append)
+    with pytest.raises(UserError, match="no figure could be made"):
+        make_figures(["all"], empty, tmp_path)
+    left_out = [line for line in said if line.startswith(f"{name} is left out: ")]
+    assert "is not there; it is trained where the figure is named" in left_out[0]
+    assert empty.ledger.records == []
+    first = FIGURES[name].numbers(empty)
+    shutil.rmtree(tmp_path / "teachers")
+    assert FIGURES[name].numbers(empty).keys() == first.keys()
+    assert any((tmp_path / "teachers").iterdir())
 
 
 def test_missing_numbers_are_named(tmp_path):

@@ -1,6 +1,6 @@
 """``refilled bench``"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,18 @@ from refilled.files import write_text
 from refilled.training import make_reporter
 
 _LEDGER = Path("results/ledger.jsonl")
+_SELECTION = ("overlap", "student", "method", "shots", "where")
+_TRAINING = ("together", "minutes", "keep_students")
+_IDLE = {
+    "list": (
+        *_SELECTION, *_TRAINING, "seeds", "tasks", "data", "work", "ledger", "tune_epochs", "tiny", "compile",
+        "device",
+    ),
+    "render": (*_SELECTION, *_TRAINING, "data", "tune_epochs", "compile", "device"),
+    "figures": (*_SELECTION, *_TRAINING, "tasks", "tune_epochs"),
+    "tune": ("minutes", "keep_students"),
+}  # fmt: skip
+"""Options that do nothing for each of the things to do beside running."""
 
 
 @dataclass
@@ -58,7 +70,8 @@ class BenchCommand:
     render: bool = False
     """Only write results/TABLE.md from the ledger."""
     figures: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(none)")] = ()
-    """Only draw these figures, or all, into results/figures; they take no TABLE."""
+    """Only draw these figures, or all, into results/figures; they take no TABLE. What a figure that is named
+    looks at is trained if it is not there; of all, those are left out that need training."""
     tune: int | None = None
     """Only search the method's settings on validation images or tasks, in this many trials (with those made
     before); what is chosen goes to results/tuned. Each trial trains --seeds students, or those of --tasks."""
@@ -117,7 +130,8 @@ class BenchCommand:
             bench.check([cell for cell in cells if not ledger.has(cell)])
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
-        judge = judge if self.tiny else judge.for_page()
+        if not self.tiny:
+            judge = judge.for_page(filter(None, map(table.cell, table.points())), ledger.of)
         options = judge.options() + (f" --ledger {self.ledger}" if self.ledger != _LEDGER else "")
         command = f"refilled bench {table.name} --render{options}{' --tiny' if self.tiny else ''}"
         page = suite.render(table, ledger, judge, command, tiny=self.tiny)
@@ -135,6 +149,7 @@ class BenchCommand:
             "--figures": bool(self.figures),
         }  # fmt: skip
         asked = [way for way, given in ways.items() if given]
+        idle = [option for way in asked for option in self._given(_IDLE[way.removeprefix("--")])]
         if len(asked) > 1:
             raise UserError(f"{' and '.join(asked)} are different things to do: give one of them")
         if self.figures and self.table is not None:
@@ -143,7 +158,17 @@ class BenchCommand:
             raise UserError(f"{asked[0]} needs the name of a table: refilled bench --list shows them")
         if self.tune_epochs is not None and self.tune is None:
             raise UserError("--tune-epochs is for --tune: how long a trial is")
+        if idle:
+            raise UserError(f"{', '.join(idle)} does nothing with {asked[0]}: leave it out")
+        if self.table is None and not asked and (given := self._given(_IDLE["list"])):
+            raise UserError(f"{', '.join(given)} of which table? refilled bench --list shows them")
         check_number("--seeds", self.seeds, least=1)
+        check_number("--tune-epochs", self.tune_epochs, least=2)  # two stages need one each
+
+    def _given(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of these options that were given, as they are written."""
+        usual = {field.name: field.default for field in fields(self)}
+        return tuple(f"--{name.replace('_', '-')}" for name in names if getattr(self, name) != usual[name])
 
     def _ledger(self) -> suite.Ledger:
         ledger = suite.Ledger(self.work / "tiny.jsonl" if self.tiny else self.ledger)
@@ -154,5 +179,5 @@ class BenchCommand:
     def _draw(self) -> None:
         ledger, places = self._ledger(), suite.Places(self.data, self.work)
         seeds = self.seeds if self.seeds is not None else suite.SEEDS
-        studio = suite.Studio(ledger, places, self.device, seeds, self.tiny, say)
+        studio = suite.Studio(ledger, places, self.device, seeds, self.tiny, say, compile=self.compile)
         suite.make_figures(self.figures, studio, ledger.path.parent / "figures")

@@ -87,4 +87,4 @@ def stages(
     return [Stage("classifier", epochs, list(student.parameters()), loss, asks=teacher, wanted=wanted)]
 
 
-METHOD = Method("at", "cross-entropy and where the teacher looks", ATSettings, stages, check=maps_for("at"))
+METHOD = Method("at", "cross-entropy and where the teacher looks", ATSettings, stages, fits=maps_for("at"))

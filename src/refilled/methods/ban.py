@@ -23,7 +23,7 @@ from refilled.checks import check_number
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
 from refilled.methods.fresh import fresh
-from refilled.methods.same_classes import class_order, same_classes_for
+from refilled.methods.same_classes import class_order
 from refilled.methods.stage import Method, Stage, embed
 from refilled.models import Network
 from refilled.models.native import build, is_native
@@ -108,5 +108,5 @@ METHOD = Method(
     "taught by its like, generation by generation; same classes only",
     BANSettings,
     stages,
-    check=same_classes_for("ban"),
+    same_classes=True,
 )

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
-from refilled.methods.same_classes import logits_stage, same_classes_for
+from refilled.methods.logits import logits_stage
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -57,5 +57,5 @@ METHOD = Method(
     "correlations of predictions; same classes only",
     DISTSettings,
     stages,
-    check=same_classes_for("dist"),
+    same_classes=True,
 )

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
-from refilled.methods.same_classes import logits_stage, same_classes_for
+from refilled.methods.logits import logits_stage
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -69,5 +69,5 @@ METHOD = Method(
     "decoupled distillation of logits; same classes only",
     DKDSettings,
     stages,
-    check=same_classes_for("dkd"),
+    same_classes=True,
 )

@@ -109,7 +109,7 @@ METHOD = Method(
     "the teacher learns on, weights that mattered are held; same architecture only",
     EWCSettings,
     stages,
-    check=partial(check_same_architecture, "ewc"),
+    fits=partial(check_same_architecture, "ewc"),
     takes_over=True,
     keeps=True,
 )

@@ -32,7 +32,7 @@ METHOD = Method(
     "the teacher itself with a new head, on the student's labels",
     AloneSettings,
     stages,
-    check=partial(check_same_architecture, "fine-tune"),
+    fits=partial(check_same_architecture, "fine-tune"),
     takes_over=True,
     keeps=True,
 )

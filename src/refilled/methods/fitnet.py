@@ -27,7 +27,7 @@ from refilled.data import Batch, Batches
 from refilled.methods.alone import cross_entropy_stage
 from refilled.methods.feature_pairs import black_image, channels, maps_for, paired
 from refilled.methods.fresh import fresh
-from refilled.methods.same_classes import class_order
+from refilled.methods.same_classes import class_order, has_same_classes
 from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
 
@@ -111,14 +111,12 @@ def stages(
 ) -> list[Stage]:
     """The hint, then the task."""
     first, second = share(epochs, settings.hint_share)
-    overlap = teacher.classes.overlap(student.classes)
-    same_classes = not overlap.only_here and not overlap.only_there
     hints = hint_stage(teacher, student, train, settings, first)
-    if same_classes and settings.kd_weight > 0:
+    if settings.kd_weight > 0 and has_same_classes(teacher, student):
         return [hints, logits_stage(teacher, student, train, settings, second)]
     return [hints, cross_entropy_stage(student, second)]
 
 
 METHOD = Method(
-    "fitnet", "hints for a middle map, then the labels", FitNetSettings, stages, check=maps_for("fitnet")
+    "fitnet", "hints for a middle map, then the labels", FitNetSettings, stages, fits=maps_for("fitnet")
 )

@@ -63,5 +63,5 @@ METHOD = Method(
     "cross-entropy and which pixels the teacher reacts to",
     JacobianSettings,
     stages,
-    check=maps_for("jacobian"),
+    fits=maps_for("jacobian"),
 )

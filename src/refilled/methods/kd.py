@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
-from refilled.methods.same_classes import logits_stage, same_classes_for
+from refilled.methods.logits import logits_stage
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -47,5 +47,5 @@ def stages(
 
 
 METHOD = Method(
-    "kd", "plain distillation of logits; same classes only", KDSettings, stages, check=same_classes_for("kd")
+    "kd", "plain distillation of logits; same classes only", KDSettings, stages, same_classes=True
 )

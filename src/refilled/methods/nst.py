@@ -40,5 +40,5 @@ def stages(
 
 
 METHOD = Method(
-    "nst", "cross-entropy and where the teacher's neurons respond", NSTSettings, stages, check=maps_for("nst")
+    "nst", "cross-entropy and where the teacher's neurons respond", NSTSettings, stages, fits=maps_for("nst")
 )

@@ -94,5 +94,5 @@ METHOD = Method(
     "cross-entropy and the maps before their activation",
     OverhaulSettings,
     stages,
-    check=maps_for("overhaul", before_activation),
+    fits=maps_for("overhaul", before_activation),
 )

@@ -33,7 +33,6 @@ from refilled.methods.refilled_settings import (
     TwoStageSettings,
 )
 from refilled.methods.refilled_terms import ClassifierTerm, comparison_term
-from refilled.methods.same_classes import same_classes_for
 from refilled.methods.shared_head import SharedHead, shared_head
 from refilled.methods.stage import Method, Stage, embed, share
 from refilled.models import Network
@@ -230,7 +229,7 @@ METHODS = (
         "stage 1, then plain distillation of logits; same classes only",
         EmbeddingThenKDSettings,
         _embedding_then_kd,
-        check=same_classes_for("refilled-kd"),
+        same_classes=True,
     ),
     Method("refilled-lkd", "stage 2 alone, from scratch", ClassifierSettings, _classifier_only, keeps=True),
     Method(

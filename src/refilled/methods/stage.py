@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from refilled.data import Batch, Batches
 from refilled.errors import UserError
+from refilled.methods.same_classes import refuse_other_classes
 from refilled.models import Network
 from refilled.models.wanted import EMBEDDINGS, Wanted
 
@@ -64,7 +65,8 @@ class Method:
             so that two methods with the same epochs are compared fairly. The teacher comes frozen and in
             evaluation mode.
         needs_teacher: False for a student alone.
-        check: raises a UserError, before any training, where teacher and student do not fit.
+        same_classes: whether the teacher must know the student's classes and no others.
+        fits: raises a UserError where teacher and student do not go together for another reason.
         takes_over: whether the student starts from the teacher's weights.
         keeps: whether the student may also learn the teacher's classes, see ``keeping.py``.
         unlabelled: whether its stages have a use for images without labels, see ``imitation.py``.
@@ -75,10 +77,18 @@ class Method:
     settings: type
     stages: "StageMaker"
     needs_teacher: bool = True
-    check: Callable[[Network, Network], None] | None = None
+    same_classes: bool = False
+    fits: Callable[[Network, Network], None] | None = None
     takes_over: bool = False
     keeps: bool = False
     unlabelled: bool = False
+
+    def check(self, teacher: Network, student: Network) -> None:
+        """Refuse, before any training, a teacher and a student that do not go together."""
+        if self.same_classes:
+            refuse_other_classes(self.name, teacher.classes, student.classes)
+        if self.fits is not None:
+            self.fits(teacher, student)
 
 
 StageMaker = Callable[[Network, Network, Batches, Any, int], list[Stage]]

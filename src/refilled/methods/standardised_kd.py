@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from refilled import objectives
 from refilled.checks import check_number
 from refilled.data import Batch, Batches
-from refilled.methods.same_classes import logits_stage, same_classes_for
+from refilled.methods.logits import logits_stage
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -55,5 +55,5 @@ METHOD = Method(
     "distillation of standardised logits; same classes only",
     StandardisedKDSettings,
     stages,
-    check=same_classes_for("kd-standardised"),
+    same_classes=True,
 )

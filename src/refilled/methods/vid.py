@@ -29,7 +29,7 @@ from refilled.methods.feature_pairs import (
 )
 from refilled.methods.fresh import fresh
 from refilled.methods.kd import KDSettings
-from refilled.methods.same_classes import class_order, same_classes_for
+from refilled.methods.same_classes import class_order
 from refilled.methods.stage import Method, Stage
 from refilled.models import Network
 
@@ -136,13 +136,14 @@ def kd_stages(
     return [Stage("classifier", epochs, [*student.parameters(), *beside.parameters()], loss, beside=beside)]
 
 
-def check_kd(teacher: Network, student: Network) -> None:
-    """The same classes, and feature maps."""
-    same_classes_for("kd-vid")(teacher, student)
-    maps_for("kd-vid")(teacher, student)
-
-
 METHODS = (
-    Method("vid", "cross-entropy and information about the maps", VIDSettings, stages, check=maps_for("vid")),
-    Method("kd-vid", "kd and vid together; same classes only", KDVIDSettings, kd_stages, check=check_kd),
+    Method("vid", "cross-entropy and information about the maps", VIDSettings, stages, fits=maps_for("vid")),
+    Method(
+        "kd-vid",
+        "kd and vid together; same classes only",
+        KDVIDSettings,
+        kd_stages,
+        same_classes=True,
+        fits=maps_for("kd-vid"),
+    ),
 )

@@ -177,8 +177,7 @@ class Run:
         self.overlap: Overlap | None = None
         if self.teacher is not None:
             self.overlap = self.teacher.classes.overlap(splits.classes)
-            if self.chosen.check is not None:
-                self.chosen.check(self.teacher, self.student)
+            self.chosen.check(self.teacher, self.student)
             if isinstance(self.own_settings, RefilledSettings):
                 check_head(self.own_settings, self.overlap, has_unlabelled)
         check_channels(splits, teacher=self.teacher, student=self.student)

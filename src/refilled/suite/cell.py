@@ -140,6 +140,19 @@ class Cell:
         return replace(self, seed=seed)
 
     @property
+    def same_classes(self) -> bool:
+        """Whether its teacher knows the same classes, as far as their description says; True without one."""
+        if self.teacher is None:
+            return True
+        own, its = ((one.data, one.classes, one.class_order) for one in (self, self.teacher))
+        return own == its or (own[0] == its[0] and own[1] is None and its[1] is None)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether its student also learns its teacher's classes, and is judged on both."""
+        return bool(dict(self.settings).get("keep_teacher_classes"))
+
+    @property
     def teachers(self) -> tuple[TeacherCell, ...]:
         """Networks that must have been trained before."""
         return (self.teacher,) if self.teacher else ()

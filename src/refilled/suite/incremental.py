@@ -16,6 +16,7 @@ from refilled.methods.keeping import all_classes, calibrate, columns_of, level
 from refilled.models import Network
 from refilled.runs.holding import choose_holding
 from refilled.runs.prepare import read_splits, wanted_size
+from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
 from refilled.suite import cub, published
@@ -23,6 +24,7 @@ from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.places import Places
 from refilled.suite.published import MOBILENETS, lookup
 from refilled.suite.rows import STEADY, TWO_STAGES, meant_by, published_row
+from refilled.suite.runner import Desk
 from refilled.suite.table import Point, Table
 from refilled.training import Reporter
 
@@ -61,13 +63,25 @@ def cell(row: str, student: str) -> Cell | None:
     return replace(base, method=method, settings=pairs(**(settings | meant)))
 
 
-def keeps(cell: Cell) -> bool:
-    """Whether a cell is judged on old and new classes."""
-    return bool(dict(cell.settings).get("keep_teacher_classes"))
+def judge_student(run: Run, cell: Cell, desk: Desk, *, on_validation: bool = False) -> dict[str, float]:
+    """The four criteria of a student that was trained, for the ledger; ``on_validation`` where its data ends
+    at its validation images: its teacher's are taken, too."""
+    assert cell.teacher is not None, "who keeps old classes has a teacher"
+    dtype = run.settings.autocast_dtype(desk.device)
+    new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
+    return judge_jointly(
+        run.student, new, run.images.size, cell.teacher, desk.places, desk.device, on_validation
+    )
 
 
 def judge_jointly(
-    student: Network, new: Outputs, size: int, teacher: TeacherCell, places: Places, device: torch.device
+    student: Network,
+    new: Outputs,
+    size: int,
+    teacher: TeacherCell,
+    places: Places,
+    device: torch.device,
+    on_validation: bool = False,
 ) -> dict[str, float]:
     """The four criteria, for the ledger.
 
@@ -75,14 +89,16 @@ def judge_jointly(
         student: of all classes.
         new: its outputs for the test images of new classes, labelled among all classes.
         size: side of the images.
-        teacher: tells which the old classes are, and where their test images.
+        teacher: tells which the old classes are, and where their images.
         places: of the data.
         device: where to compute.
+        on_validation: the teacher's validation images instead of its test images.
     """
     train_settings, data_settings, _ = sort_settings(get_method("student"), teacher.as_cell().arguments())
     splits = read_splits(places.data_spec(teacher.data), data_settings, train_settings.seed)
-    with choose_holding(splits.name, [splits.test], size, data_settings, device) as holding:
-        images, labels, _ = holding.load(splits.test, size, device)
+    held = splits.val if on_validation else splits.test
+    with choose_holding(splits.name, [held], size, data_settings, device) as holding:
+        images, labels, _ = holding.load(held, size, device)
     places_of = torch.tensor(columns_of(student.classes, splits.classes), device=device)
     dtype = train_settings.autocast_dtype(device)
     old = evaluation.predict(student, Batches(images, places_of[labels], 512), autocast_dtype=dtype)

@@ -3,7 +3,7 @@
 Each way says which cells a place is made of, and how their records become a number, a gain and a legend.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from refilled.suite.task_cell import TASKS, TaskCell
 SEEDS = 3
 TINY_TASKS, TRIAL_TASKS = 4, 500
 Records = Sequence[dict[str, Any]]
+Finder = Callable[[AnyCell], dict[str, Any] | None]
 
 
 class Judge(Protocol):
@@ -39,8 +40,14 @@ class Judge(Protocol):
     def effort(self, records: Records) -> str:
         """What was run."""
 
-    def for_page(self) -> "Judge":
-        """How a page is judged that others read, whatever was just run."""
+    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "Judge":
+        """How a page is judged that others read, whatever was just run: nothing that was measured is left
+        out.
+
+        Args:
+            table: its cells.
+            found: what was measured of a cell, in one record; None: nothing.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,13 @@ class OverSeeds:
         """What a command says to get it, where it is not the usual."""
         return f" --seeds {self.seeds}" if self.seeds != SEEDS else ""
 
-    def for_page(self) -> "OverSeeds":
-        """With the usual number of seeds at least: who has just run one does not take the others away."""
-        return OverSeeds(max(self.seeds, SEEDS))
+    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "OverSeeds":
+        """With the usual number of seeds at least, and with as many as any cell has, from 0 on."""
+        seeds = max(self.seeds, SEEDS)
+        for cell in table:
+            while found(cell.with_seed(seeds)) is not None:
+                seeds += 1
+        return OverSeeds(seeds)
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:
         """One training for each seed."""
@@ -125,9 +136,10 @@ class OverTasks:
         """What a command says to get it, where it is not the usual."""
         return f" --tasks {self.tasks}" if self.tasks != TASKS else ""
 
-    def for_page(self) -> "OverTasks":
-        """The same."""
-        return self
+    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "OverTasks":
+        """With as many tasks as any cell has."""
+        records = filter(None, map(found, table))
+        return OverTasks(max([self.tasks, *(record["tasks"] for record in records)]))
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:
         """The cell with that many tasks."""

@@ -70,7 +70,7 @@ class Ledger:
                 record["key"] = key_of(record["cell"])
                 check_record(record)
                 self._take(record)
-            except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))
         self._offset += len(content)
         self._line += content.count(b"\n")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from refilled.errors import UserError, unknown
+from refilled.methods import METHODS
+from refilled.suite.cell import Cell
 from refilled.suite.judging import TINY_TASKS, TRIAL_TASKS, OverSeeds, OverTasks
 from refilled.suite.kinds import AnyCell
 from refilled.suite.task_cell import TASKS
@@ -83,7 +85,7 @@ class Table:
             known = {shown(value): value for value in axes[axis]}
             for value in wanted:
                 if shown(value) not in known:
-                    raise unknown(axis, shown(value), tuple(known))
+                    raise self._no_such(axis, shown(value), tuple(known))
             axes[axis] = tuple(value for value in axes[axis] if shown(value) in {shown(w) for w in wanted})
         return axes
 
@@ -92,7 +94,8 @@ class Table:
     ) -> dict[str, tuple[Any, ...]]:
         """What a person asked for, by axis: ``named`` ones that are not empty, and ``AXIS=VALUE`` each.
 
-        All of it is looked at: an axis that the table does not have is refused, and so is a value.
+        All of it is looked at: an axis that the table does not have is refused, so is a value, and so are
+        values that do not go together.
         """
         wanted: dict[str, tuple[Any, ...]] = {axis: values for axis, values in named.items() if values}
         for assignment in assignments:
@@ -100,7 +103,8 @@ class Table:
             if not equals:
                 raise UserError(f"--where takes AXIS=VALUE, not {assignment!r}")
             wanted[axis] = (*wanted.get(axis, ()), value)
-        self.chosen(wanted)
+        if next(self.points(wanted), None) is None:
+            raise self._no_cell(wanted)
         return wanted
 
     def points(self, where: Mapping[str, tuple[Any, ...]] | None = None) -> Iterator[Point]:
@@ -110,3 +114,24 @@ class Table:
             point = dict(zip(axes, values))
             if self.cell(point) is not None:
                 yield point
+
+    def _no_such(self, axis: str, value: str, known: tuple[str, ...]) -> UserError:
+        """A value that an axis does not have; a method of ours may have no row, and there may be a reason."""
+        if axis != "method" or value not in METHODS:
+            return unknown(axis, value, known)
+        cells = map(self.cell, self.points())
+        mixed = any(isinstance(cell, Cell) and not cell.same_classes for cell in cells)
+        same = METHODS[value].same_classes and mixed
+        reason = " needs a teacher of the same classes, and" if same else ""
+        return UserError(f"{value}{reason} is no row of {self.name}; its rows: {', '.join(known)}")
+
+    def _no_cell(self, wanted: Mapping[str, tuple[Any, ...]]) -> UserError:
+        """Values that do not go together, and what to change."""
+        asked = ", ".join(f"{axis} {' '.join(map(shown, values))}" for axis, values in wanted.items())
+        changes = []
+        for axis in wanted:
+            rest = {other: values for other, values in wanted.items() if other != axis}
+            if others := dict.fromkeys(shown(point[axis]) for point in self.points(rest)):
+                changes.append(f"{axis} {', '.join(others)}")
+        found = f"; with the rest of it there is {', or '.join(changes)}" if changes else ""
+        return UserError(f"{self.name} has no cell for {asked}{found}")

@@ -11,6 +11,7 @@ from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
 from refilled.suite.cell import Cell
+from refilled.suite.incremental import judge_student
 from refilled.suite.judging import OverSeeds
 from refilled.suite.run import Bench
 from refilled.suite.search import Range, space_around
@@ -39,6 +40,8 @@ compared with are tuned as it is."""
 BETWEEN = {"embedding_share": (0.1, 0.9), "hint_share": (0.1, 0.9)}
 _SHARE = (0.1, 1.0)
 """The same of a weight that can be at most 1."""
+_ACCURACIES = ("test_accuracy", "val_accuracy")
+"""Here the same: there are no test images."""
 
 
 class TrainingTrials:
@@ -48,7 +51,7 @@ class TrainingTrials:
         cell: whose settings; it also says data, networks and training.
         bench: says where, with what and how many at once; the teacher is there.
         judge: seeds; each trial is the mean of as many trainings.
-        measure: ``test_accuracy`` or ``ncm``, as a table names them; here of validation images.
+        measure: ``test_accuracy``, ``ncm`` or ``joint_…``, as a table names them; here of validation images.
         epochs: of a trial; None: the cell's.
     """
 
@@ -86,7 +89,7 @@ class TrainingTrials:
         """What goes beside the choice."""
         train, _, _ = sort_settings(get_method(self.cell.method), self.cell.arguments())
         return {
-            "measure": "ncm" if self.measure == "ncm" else "accuracy",
+            "measure": "accuracy" if self.measure in _ACCURACIES else self.measure,
             "seeds": self.seeds,
             "epochs": train.epochs,
             "val_fraction": VAL_FRACTION,
@@ -103,7 +106,11 @@ class TrainingTrials:
         )  # fmt: skip
         seconds = yield from run.training()
         result = run.finish(seconds)
-        return result.ncm if self.measure == "ncm" else result.accuracy
+        if self.measure in _ACCURACIES:
+            return result.accuracy
+        if self.measure == "ncm":
+            return result.ncm
+        return judge_student(run, cell, desk, on_validation=True)[self.measure]
 
     def _world(self, cell: Cell) -> tuple[Splits, Shared]:
         if cell.world not in self._worlds:

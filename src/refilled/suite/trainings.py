@@ -6,6 +6,8 @@ from typing import Any
 
 from refilled import evaluation
 from refilled.data import Splits
+from refilled.errors import UserError
+from refilled.methods import METHODS
 from refilled.models.saved import WEIGHTS
 from refilled.runs import Result
 from refilled.runs.begun import Begun
@@ -13,7 +15,7 @@ from refilled.runs.run import Run
 from refilled.runs.shared import Shared
 from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
 from refilled.suite.cell import Cell
-from refilled.suite.incremental import judge_jointly, keeps, teacher_with_probe
+from refilled.suite.incremental import judge_jointly, judge_student, teacher_with_probe
 from refilled.suite.runner import Desk, Job
 from refilled.suite.validation import once_open, without_test
 from refilled.training import Beginnings, Reporter, Teams
@@ -39,7 +41,14 @@ class Trainings:
         self._held_out: dict[tuple[Any, ...], Splits] = {}
 
     def check(self, cells: Sequence[Cell]) -> None:
-        """Nothing: a run refuses what it cannot do before it decodes an image."""
+        """Refuse a teacher of other classes where the method takes none; all else that a run cannot do it
+        refuses itself, before it decodes an image."""
+        for cell in cells:
+            if cell.method in METHODS and METHODS[cell.method].same_classes and not cell.same_classes:
+                raise UserError(
+                    f"{cell.describe()}: {cell.method} needs a teacher of the same classes; "
+                    "refilled takes any"
+                )
 
     def run(self, cell: Cell, before: dict[str, Any] | None = None) -> Job:
         """Train or fit, and measure; there is one record, at the end. A training that was interrupted goes on
@@ -69,7 +78,7 @@ class Trainings:
         """What a cell asks for: a student unless it names a baseline, which may have to keep old classes."""
         if cell.method not in TEACHER_BASELINES:
             return self._student(cell, shared, begun)
-        return self._joined_baseline(cell, shared) if keeps(cell) else self._baseline(cell, shared)
+        return self._joined_baseline(cell, shared) if cell.keeps else self._baseline(cell, shared)
 
     def _student(self, cell: Cell, shared: Shared, begun: Begun) -> Measuring:
         places = self.desk.places
@@ -85,13 +94,7 @@ class Trainings:
         measured = measured_of(result)
         if cell.on_validation:  # its data had no other images
             return measured | {"test_accuracy": None, "val_accuracy": measured["test_accuracy"]}
-        if keeps(cell) and cell.teacher is not None:
-            dtype = run.settings.autocast_dtype(self.desk.device)
-            new = evaluation.predict(run.student, run.images.test, autocast_dtype=dtype)
-            measured |= judge_jointly(
-                run.student, new, run.images.size, cell.teacher, self.desk.places, self.desk.device
-            )
-        return measured
+        return measured | (judge_student(run, cell, self.desk) if cell.keeps else {})
 
     def _data(self, cell: Cell) -> str | Splits:
         """What a student learns from and is judged on."""

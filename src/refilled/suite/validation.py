@@ -27,9 +27,10 @@ def without_test(cell: Cell, places: Places) -> Splits:
 
 
 def blind(cell: Cell) -> Cell:
-    """The cell with a teacher that has not seen the images that the cell holds out."""
+    """The cell with a teacher that has not seen the images that the cell holds out; nor, where its classes
+    are kept, as many of its own: the student is judged on those too."""
     teacher = cell.teacher
-    if teacher is None or not _meet(cell, teacher):
+    if teacher is None or not (cell.keeps or _meet(cell, teacher)):
         return cell
     return replace(cell, teacher=_without(teacher, dict(cell.settings)["val_fraction"]))
 

@@ -1,6 +1,7 @@
 """The paper's figures: each computes its numbers, which are kept as JSON, and draws them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from refilled.errors import UserError, unknown
@@ -30,7 +31,8 @@ def make_figures(names: Sequence[str], studio: Studio, folder: Path) -> list[Pat
     """Write ``NAME.json`` and ``NAME.png`` for each figure.
 
     Args:
-        names: of figures. With ``all``, those for which something is missing are named and left out.
+        names: of figures. With ``all``, those for which something is missing are named and left out, and
+            nothing is trained.
         studio: where numbers come from.
         folder: where to write.
 
@@ -42,6 +44,7 @@ def make_figures(names: Sequence[str], studio: Studio, folder: Path) -> list[Pat
             raise unknown("figure", name, (*FIGURES, ALL))
     plotting = library("matplotlib.figure", "figures", "drawing a figure")
     chosen = [figure for name, figure in FIGURES.items() if name in names or ALL in names]
+    studio = replace(studio, trains=studio.trains and ALL not in names)
     written = []
     for figure in chosen:
         try:

@@ -8,10 +8,14 @@ from typing import Any
 import torch
 
 from refilled.errors import UserError
+from refilled.runs.distill import distill
+from refilled.runs.folder import RESULT
+from refilled.runs.result import Result
 from refilled.suite.cell import Cell
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import WORK, Places
+from refilled.suite.run import Bench
 from refilled.suite.table import Table
 from refilled.suite.tiny import tiny_cell, tiny_table
 from refilled.training import pick_device
@@ -32,6 +36,8 @@ class Studio:
         seeds: seeds 0 to this less one are looked for in the ledger.
         tiny: the same figures in seconds, on digits.
         say: told one line for each figure.
+        compile: for what is trained.
+        trains: whether teachers and students that are not there are trained; else nothing is shown of them.
     """
 
     ledger: Ledger
@@ -40,6 +46,8 @@ class Studio:
     seeds: int = 3
     tiny: bool = False
     say: Callable[[str], None] = print
+    compile: bool = False
+    trains: bool = True
 
     @property
     def torch_device(self) -> torch.device:
@@ -55,19 +63,32 @@ class Studio:
         """The table, or its tiny form."""
         return tiny_table(table) if self.tiny else table
 
-    def teacher(self, cell: Cell, maker: str) -> Path | None:
-        """Run folder of the cell's teacher, which must be there; None for a student alone.
-
-        Args:
-            cell: whose teacher.
-            maker: options of ``refilled bench`` that train it.
-        """
+    def teacher(self, cell: Cell) -> Path | None:
+        """Run folder of the cell's teacher, which is trained if it is not there; None for a student alone."""
         if cell.teacher is None:
             return None
         folder = self.places.teacher_folder(cell.teacher)
-        if not (folder / "result.json").exists():
-            raise NothingToShow(f"teacher {folder} is not there; train it with `{self.bench(maker)}`")
+        if not (folder / RESULT).exists():
+            self.may_train(f"teacher {folder}")
+            bench = Bench(self.ledger, self.places, self.device, self.say, compile=self.compile)
+            bench.make_teachers([cell])
         return folder
+
+    def student(self, cell: Cell) -> Result:
+        """The cell's student in a run folder of its own; trained once, an interrupted training goes on."""
+        teacher, folder = self.teacher(cell), self.places.student_folder(cell)
+        if not (folder / RESULT).exists():
+            self.may_train(f"student {folder}")
+            self.say(f"training for a figure: {cell.describe()}")
+        return distill(
+            teacher, cell.student, self.places.data_spec(cell.data), cell.method, folder,
+            resume=True, progress=False, device=self.device, compile=self.compile, **cell.arguments(),
+        )  # fmt: skip
+
+    def may_train(self, what: str) -> None:
+        """Refuse what is not there where nothing is trained."""
+        if not self.trains:
+            raise NothingToShow(f"{what} is not there; it is trained where the figure is named")
 
     def bench(self, options: str) -> str:
         """A command that makes what is missing."""

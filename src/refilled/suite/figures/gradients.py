@@ -20,13 +20,12 @@ from refilled.objectives.divergence import divergence
 from refilled.runs.prepare import Prepared, make_teacher, place
 from refilled.suite.cifar100 import standard
 from refilled.suite.figures.figure import Figure, Studio
-from refilled.suite.figures.students import images_of
+from refilled.suite.figures.images import images_of
 
 COUNTS = (2, 5, 10, 20, 40, 60, 80, 100)
 DRAWS = 10
 STUDENT, TAU_TEACHER = "wrn-16-2", 4.0
 """Lambda and the student's temperature are 1, as the paper has them for standard distillation."""
-_MAKER = f"cifar100-standard --student {STUDENT} --method kd --seeds 1"
 _LABELS = {
     "kd": "KD, teacher's head",
     "kd-centres": "KD, class centres",
@@ -38,7 +37,7 @@ _LABELS = {
 def numbers(studio: Studio) -> dict[str, Any]:
     """Mean and deviation of the norm over draws of classes and images, for each number of classes."""
     cell = studio.cell(standard("kd", STUDENT))
-    folder = studio.teacher(cell, _MAKER)
+    folder = studio.teacher(cell)
     assert folder is not None, "this cell has a teacher"
     teacher = make_teacher(folder, studio.torch_device)
     images = images_of(studio, cell, teacher)

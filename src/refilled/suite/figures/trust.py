@@ -11,12 +11,11 @@ from refilled.methods.refilled_terms import ClassifierTerm
 from refilled.runs.prepare import Prepared, make_teacher
 from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Studio
-from refilled.suite.figures.students import images_of
+from refilled.suite.figures.images import images_of
 from refilled.suite.rows import TWO_STAGES
 
 OVERLAP = 60
 WEIGHTS: tuple[Weight, ...] = ("pl", "head")
-_MAKER = f"cifar100-gkd --overlap {OVERLAP} --student wrn-40-2 --method teacher-ncm --seeds 1"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def trust(studio: Studio) -> Trust:
     All images are one batch here: every class is in it, and the head weight is scaled over all of them.
     """
     cell = studio.cell(gkd({}, TWO_STAGES, "wrn-16-2", OVERLAP))
-    folder = studio.teacher(cell, _MAKER)
+    folder = studio.teacher(cell)
     assert folder is not None, "this cell has a teacher"
     teacher = make_teacher(folder, studio.torch_device)
     images = images_of(studio, cell, teacher)

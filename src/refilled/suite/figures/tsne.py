@@ -11,12 +11,11 @@ from refilled import evaluation
 from refilled.data.randomness import seeded_generator
 from refilled.suite.cifar100 import NCM_AFTER_STAGE_1 as TABLE
 from refilled.suite.figures.figure import Figure, Studio
-from refilled.suite.figures.students import images_of, trained
+from refilled.suite.figures.images import images_of
 
 CLASSES = 10
 STUDENT = "wrn-16-2"
 _PANELS = {"student": "student alone", "refilled-stage1": "after stage 1"}
-_MAKER = f"{TABLE.name} --student {STUDENT} --method refilled-stage1 --seeds 1"
 _PER_CLASS, _PER_CLASS_TINY = 100, 8
 
 
@@ -26,11 +25,9 @@ def numbers(studio: Studio) -> dict[str, Any]:
         name: studio.cell(TABLE.cell({"method": method, "student": STUDENT}))
         for method, name in _PANELS.items()
     }
-    for cell in cells.values():
-        studio.teacher(cell, _MAKER)  # a missing one is named before anything is trained
     shown = []
     for name, cell in cells.items():
-        result = trained(studio, cell, _MAKER)
+        result = studio.student(cell)
         assert result.student is not None, "a finished run has its student"
         images = images_of(studio, cell, result.student)
         rows, classes = _rows(images.test.labels, _PER_CLASS_TINY if studio.tiny else _PER_CLASS)
