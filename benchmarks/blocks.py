@@ -27,6 +27,10 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
             ),
         },
     ),
+    "A-paper": (
+        "cifar100-gkd",
+        _WRN | {"overlap": (60, 0, 100), "method": ("refilled-two-stages", "refilled-paper")},
+    ),
     "B-alone": ("shots", _WRN | {"overlap": (60, 0), "method": ("student",)}),
     "B-rkd": ("shots", _WRN | {"overlap": (60, 0), "method": ("rkd",)}),
     "B": ("shots", _WRN | {"overlap": (60, 0), "method": ("refilled", "refilled-few")}),

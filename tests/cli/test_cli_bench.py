@@ -20,6 +20,19 @@ from .outcomes import refusal
         (("--figures", "overlap", "--seeds", "0"), "--seeds must be at least 1, not 0"),
         (("k-hat", "--seeds", "-3"), "--seeds must be at least 1, not -3"),
         (("k-hat", "--tune-epochs", "3"), "--tune-epochs is for --tune"),
+        (("k-hat", "--tune", "2", "--tune-epochs", "1"), "--tune-epochs must be at least 2, not 1"),
+        (("--list", "--overlap", "55"), "--overlap does nothing with --list: leave it out"),
+        (("--overlap", "55", "--seeds", "2"), "--overlap, --seeds of which table? refilled bench --list"),
+        (
+            ("k-hat", "--render", "--minutes", "3", "--keep-students"),
+            "--minutes, --keep-students does nothing with --render",
+        ),
+        (("--figures", "all", "--method", "kd"), "--method does nothing with --figures"),
+        (("k-hat", "--tune", "2", "--minutes", "9"), "--minutes does nothing with --tune"),
+        (
+            ("cifar100-gkd", "--method", "teacher-lr", "--student", "wrn-16-2"),
+            "no cell for student wrn-16-2, method teacher-lr",
+        ),
         (("cifar100-gdk", "--list"), "unknown table 'cifar100-gdk'; did you mean 'cifar100-gkd'"),
         (("k-hat", "--tiny", "--together", "-1"), "--together must be at least 1, not -1"),
         (("k-hat", "--tiny", "--together", "0"), "--together must be at least 1, not 0"),
@@ -64,9 +77,17 @@ def test_a_run_of_one_seed_takes_no_other_seed_off_the_page(command, tmp_path, m
         page = Path("results/k-hat.md").read_text()
         assert "26.00 ± 1.00 (paper 30.54)" in page
         assert "Made by `refilled bench k-hat --render`." in page
+    for seed in (3, 4):
+        measured = {"test_accuracy": 0.5, "ncm": 0.26, "epochs": 2, "seconds": 1.0}
+        ledger.append(cell.with_seed(seed), measured, torch_cpu)
+    for options in ((), ("--seeds", "1")):
+        assert command("bench", "k-hat", "--render", *options)[0] == 0
+        page = Path("results/k-hat.md").read_text()
+        assert "26.00 ± 0.71 (paper 30.54)" in page
+        assert "Made by `refilled bench k-hat --render --seeds 5`." in page
     Path("results/ledger.jsonl").rename("other.jsonl")
     assert command("bench", "k-hat", "--render", "--ledger", "other.jsonl")[0] == 0
-    assert "--render --ledger other.jsonl`" in Path("k-hat.md").read_text()
+    assert "--render --seeds 5 --ledger other.jsonl`" in Path("k-hat.md").read_text()
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ def bench(tmp_path, said=None) -> Bench:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_runs_tiny(tmp_path, name):
-    """A cell of every row, in one column."""
+    """A cell of every row, in one column: of the recipes in that where all of them make sense."""
     table = get_table(name)
-    axes = dict(table.axes)
+    axes = dict(table.axes) | ({"overlap": (100,)} if name == "recipes" else {})
     first = {axis: (str(values[0]),) for axis, values in axes.items() if axis not in (table.row, "data")}
     judge = table.judge(tiny=True) if table.judged is OverTasks else table.judge(seeds=1)
     cells = cells_of(table, first, judge, tiny=True)

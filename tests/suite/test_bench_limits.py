@@ -52,6 +52,22 @@ def test_data_that_are_not_there_are_refused_before_anything_is_trained(tmp_path
     assert said == []
 
 
+def test_a_method_for_the_same_classes_is_refused_before_anything_is_trained(tmp_path):
+    table, said = get_table("cifar100-gkd"), []
+    (cell,) = cells_of(
+        table, {"overlap": (60,), "student": ("wrn-16-2",), "method": ("refilled",)}, OverSeeds(1), tiny=True
+    )
+    runner = Bench(Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", said.append)
+    for method in ("kd", "kd-vid", "refilled-kd"):
+        other = replace(cell, method=method, settings=(("epochs", 2),))
+        with pytest.raises(UserError, match=f"^digits .* {method} needs a teacher of the same classes"):
+            runner.run([cell, other])
+    assert said == []
+    assert not (tmp_path / "teachers").exists()
+    same = replace(cell, method="kd", settings=(("epochs", 2),), classes=cell.teacher.classes)
+    runner.check([same, replace(same, teacher=replace(cell.teacher, classes=None), classes=None)])
+
+
 def test_other_images_are_another_world():
     """So that what is opened for one cell is not taken for another."""
     cell = get_table("cub-gkd").cell({"student": "mobilenet-0.25", "overlap": 50, "method": "student"})

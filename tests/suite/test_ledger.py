@@ -132,6 +132,25 @@ def test_broken_lines_are_named_and_kept(tmp_path):
     assert len(again.broken) == 3
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"cell": {"kind": "tasks", "method": "few-shot-of-tomorrow"}}', "unknown few-shot method"),
+        ("[" * 100_000, "RecursionError"),
+        ('{"cell": {"method": "student"}}', "KeyError"),
+    ],
+    ids=["unknown method", "deep", "no data"],
+)
+def test_lines_of_other_versions_and_nonsense_are_named_too(tmp_path, line, reason):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(line + "\n")
+    Ledger(path).append(cell(), measured(), CPU)
+    ledger = Ledger(path)
+    assert [broken.line for broken in ledger.broken] == [1]
+    assert reason in ledger.notes()[0]
+    assert ledger.has(cell())
+
+
 DAMAGE = {
     "commit": None, "device": 3, "epochs": 1.5, "seconds": "long", "test_accuracy": 75.0, "ncm": 7.5,
     "one_nn": -0.1,

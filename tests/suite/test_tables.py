@@ -82,11 +82,30 @@ def test_a_part_of_a_table():
         ({"shots": (5,)}, (), "table cifar100-gkd has no axis 'shots'; it has student, method, overlap"),
         ({}, ("strength",), "--where takes AXIS=VALUE"),
         ({"method": ("refiled",)}, (), "did you mean 'refilled'"),
+        ({"method": ("kd",)}, (), "^kd needs a teacher of the same classes, and is no row of cifar100-gkd"),
+        ({"method": ("sp",)}, (), "^sp is no row of cifar100-gkd; its rows: teacher-1nn, "),
+        (
+            {"method": ("teacher-lr", "fine-tune"), "student": ("wrn-16-2",)}, (),
+            "^cifar100-gkd has no cell for method teacher-lr fine-tune, student wrn-16-2; with the rest "
+            "of it there is method student-half, student, .*, or student wrn-40-2$",
+        ),
     ],
-)
+)  # fmt: skip
 def test_what_a_table_does_not_have_is_refused(named, assignments, message):
     with pytest.raises(UserError, match=message):
         get_table("cifar100-gkd").where(named, assignments)
+
+
+def test_a_row_that_is_missing_for_no_reason_of_classes_gets_none():
+    with pytest.raises(UserError, match=r"^dkd is no row of cub-standard; its rows: student, kd"):
+        get_table("cub-standard").where({"method": ("dkd",)})
+
+
+def test_recipes_for_the_same_classes_are_refused_elsewhere():
+    table = get_table("recipes")
+    with pytest.raises(UserError, match=r"no cell for overlap 60, recipe plain distillation; .* overlap 100"):
+        table.where({"overlap": (60,)}, ("recipe=plain distillation",))
+    assert table.where({"overlap": (60, 100)}, ("recipe=plain distillation",))
 
 
 def test_an_unknown_table():
@@ -138,7 +157,16 @@ def test_the_published_method_stands_beside_its_own_settings_too():
     at = {"student": "wrn-16-2", "overlap": 60}
     for row in (TWO_STAGES, "refilled-paper", "refilled"):
         assert table.published(at | {"method": row}) == 76.66
-    assert "another recipe than the paper's" in table.note
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_says_that_refilled_is_another_recipe_than_what_it_stands_beside(name):
+    table = get_table(name)
+    if table.judged is not OverSeeds or "method" not in table.axes:
+        return
+    ours = [point for point in table.points() if point["method"] == "refilled"]
+    beside = any(table.published(point) is not None for point in ours)
+    assert ("another recipe than the paper's" in table.note) == beside
 
 
 @pytest.mark.parametrize("name", ["cub-gkd", "weaker-teacher", "cub-to-dogs", "other-family"])

@@ -9,6 +9,7 @@ from refilled import evaluation
 from refilled.cli import BenchCommand
 from refilled.data import read_digits
 from refilled.errors import UserError
+from refilled.lock import locked_if_free
 from refilled.methods import METHODS, get_method
 from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, training_trials, tune_table
 from refilled.suite.training_trials import TrainingTrials
@@ -197,6 +198,42 @@ def test_a_table_of_embeddings_is_searched_by_them(tmp_path):
     chosen = search(tmp_path, 1, where=where, table=get_table("ncm-after-stage-1"))
     assert chosen["measure"] == "ncm"
     assert set(chosen["settings"]) == {"comparison_tau_teacher", "comparison_tau_student"}
+
+
+def test_old_and_new_classes_are_searched_by_their_own_criterion(tmp_path):
+    """On images that neither student nor teacher has seen; none of them a test image."""
+    where = {"method": ("ewc",), "student": ("mobilenet-1",), "criterion": ("old", "harmonic")}
+    paths = tune_table(
+        get_table("cub-incremental"), where, bench(tmp_path), tmp_path / "out", 2, OverSeeds(1), tiny=True
+    )
+    assert [json.loads(path.read_text())["measure"] for path in paths] == ["joint_old", "joint_harmonic"]
+    chosen = json.loads(paths[0].read_text())
+    assert "ewc_strength" in chosen["settings"]
+    assert chosen["cell"]["teacher"]["settings"]["data"]["val_fraction"] == 0.1
+    trials = [
+        [json.loads(line)["value"] for line in file.read_text().splitlines()]
+        for file in sorted((tmp_path / "tuned").glob("*.jsonl"))
+    ]
+    assert len(trials) == 2
+    assert any(value > 0 for values in trials for value in values)
+
+
+def test_a_search_is_one_processs_at_a_time(tmp_path, made_up):
+    search(tmp_path, 1)
+    (lock,) = (tmp_path / "tuned").glob("*.lock")
+    with locked_if_free(lock, "--work") as ours:
+        assert ours
+        with pytest.raises(UserError, match="another process is making the trials of"):
+            search(tmp_path, 2)
+    assert search(tmp_path, 2)["trials"] == 2
+
+
+def test_what_cannot_be_run_is_refused_before_any_search(tmp_path, made_up, monkeypatch):
+    cells = []
+    monkeypatch.setattr(Bench, "check", lambda self, given: cells.extend(given))
+    where = WHERE | {"method": ("refilled-two-stages", "refilled-minus", "student")}
+    tune_table(TABLE, where, bench(tmp_path), tmp_path / "out", 1, OverSeeds(1), tiny=True)
+    assert [cell.method for cell in cells] == ["refilled-minus", "refilled-two-stages"]
 
 
 def test_on_the_command_line(tmp_path, made_up, capsys):

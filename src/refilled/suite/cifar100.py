@@ -234,6 +234,7 @@ CROSS_FAMILY = Table(
         published.CROSS_FAMILY["cifar100"], published_row(p["method"]), MOBILENETS, p["student"]
     ),
     alone=lambda p: standard("student", p["student"], _CROSS_TEACHER),
+    note=OUR_RECIPE,
 )
 TABLES = (
     CIFAR100_GKD,

@@ -23,7 +23,7 @@ from refilled.suite import cub, published
 from refilled.suite.cell import Cell, TeacherCell, pairs
 from refilled.suite.places import Places
 from refilled.suite.published import MOBILENETS, lookup
-from refilled.suite.rows import STEADY, TWO_STAGES, meant_by, published_row
+from refilled.suite.rows import OUR_RECIPE, STEADY, TWO_STAGES, meant_by, published_row
 from refilled.suite.runner import Desk
 from refilled.suite.table import Point, Table
 from refilled.training import Reporter
@@ -164,6 +164,6 @@ CUB_INCREMENTAL = Table(
         "and class weights have one length, as in the paper; but teacher-lr, and ReFilled with its second "
         "stage, have one factor for all new classes ([why](keeping.md)). *old* and *new* are accuracies "
         "among all 200 classes of test images of either kind, *all* of both together, *harmonic* is the "
-        "harmonic mean of *old* and *new*."
+        f"harmonic mean of *old* and *new*. {OUR_RECIPE}"
     ),
 )

@@ -34,7 +34,8 @@ _STANDARD: dict[str, dict[str, Any]] = {"rkd": {"embedding_share": 0.0}}
 
 OUR_RECIPE = (
     "`refilled` is our default and another recipe than the paper's, which is `refilled-two-stages` and, with "
-    "the paper's own settings, `refilled-paper`; the published ReFilled stands beside all of them."
+    "the paper's own settings, `refilled-paper`; the published ReFilled stands beside each of them that is "
+    "here."
 )
 """For the notes of tables."""
 GKD_NOTE = f"The published student alone has the epochs of one stage: it stands beside `{HALF}`. {OUR_RECIPE}"

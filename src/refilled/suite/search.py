@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from refilled.errors import UserError
 from refilled.files import write_text
+from refilled.lock import locked_if_free
 from refilled.suite.extras import library
 
 STARTING_TRIALS = 8
@@ -136,8 +137,16 @@ class Search:
     def run(self, count: int) -> dict[str, Any]:
         """Make the trials that are missing; returns what was chosen, as plain data.
 
-        The first trial has the cell's own settings: what is chosen is never worse, on validation.
+        The first trial has the cell's own settings: what is chosen is never worse, on validation. A search
+        is one process's at a time.
         """
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with locked_if_free(self.file.with_suffix(".lock"), "--work") as ours:
+            if not ours:
+                raise UserError(f"another process is making the trials of {self.file}; wait for it")
+            return self._run(count)
+
+    def _run(self, count: int) -> dict[str, Any]:
         trials, done = self.trials, self._read()
         while len(done) < count:
             first = {name: trials.own[name] for name in trials.space}

@@ -52,23 +52,26 @@ def tune_table(
         raise UserError(f"a search needs at least 1 trial, not {trials}")
     library("optuna", "tune", "tuning")  # before a teacher is trained
     shown = tiny_table(table) if tiny else table
-    written = []
+    searched: list[tuple[Point, Any]] = []
     for point in shown.points(where):
         cell = shown.cell(point)
         assert cell is not None, "points are those with a cell"
         kind = _TRIALS[cell.kind]
-        if not kind.space_of(cell):
+        if kind.space_of(cell):
+            searched.append((point, kind(cell, bench, judge, table.measured(point), epochs)))
+        else:
             bench.say(f"{cell.describe()}: nothing to tune")
-            continue
-        tried = kind(cell, bench, judge, table.measured(point), epochs)
+    if not searched:
+        raise UserError(f"nothing that was chosen of {table.name} has a setting to tune")
+    bench.check([tried.cell for _, tried in searched])
+    written = []
+    for point, tried in searched:
         bench.make_teachers([tried.cell])
         chosen = Search(tried, bench.desk.places.work / "tuned", bench.say).run(trials)
         path = folder / f"{_file_name(table, point)}.json"
         write_json(path, {"table": table.name, "point": dict(point)} | chosen | {"commit": commit()})
         bench.say(f"{path} is written")
         written.append(path)
-    if not written:
-        raise UserError(f"nothing that was chosen of {table.name} has a setting to tune")
     return written
 
 
