@@ -163,6 +163,15 @@ def test_hints_for_a_busy_machine_and_one_with_bfloat16(monkeypatch):
             "head_same and head_share and head_unlabelled are 0: raise head_same or head_share or "
             "head_unlabelled, or leave head_tau",
         ),
+        (
+            {"fade": 0.5, "imitation": 0.0, "imitation_unlabelled": 0.0, "head_share": 0.0},
+            "strength and imitation and imitation_new and imitation_unlabelled and head_same and head_share "
+            "and head_unlabelled are 0",
+        ),
+        (
+            {"fade": 0.5, "imitation": 0.0, "imitation_unlabelled": 0.0, "head_fade": 0.0},
+            "strength and imitation and imitation_new and imitation_unlabelled are 0",
+        ),
     ],
 )
 def test_a_setting_of_a_term_that_is_off_is_refused(given, off):

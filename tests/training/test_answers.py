@@ -70,6 +70,37 @@ def test_trainings_that_see_the_same_pictures_share_a_table(monkeypatch):
     asked(teachers.answers(another, first, 9), first, another)
 
 
+def test_fixed_views_of_one_seed_are_asked_about_once(monkeypatch):
+    """Each training draws them for itself; of seeds that are done no table is kept."""
+    calls, network, first = calls_of(monkeypatch), frozen(), tiny_batches()
+    teachers = Teachers(trainings=2)
+
+    def asked_by(seed):
+        before = sum(calls)
+        batches = Batches(first.source, first.labels, 8, "crop-flip", seed=seed, views=3)
+        asked(teachers.answers(network, batches, 9), batches, network)
+        return sum(calls) - before
+
+    assert [asked_by(seed) for seed in (0, 1, 0, 1, 1, 2, 1, 2, 0)] == [72, 72, 0, 0, 0, 72, 0, 0, 72]
+    assert len(teachers._tables) == 2
+    every = Batches(first.source, first.labels, 8, "crop-flip", seed=0)
+    assert not every.shows_the_same(Batches(first.source, first.labels, 8, "crop-flip", seed=0, views=3))
+
+
+def test_of_a_network_that_one_training_asks_nothing_is_remembered(monkeypatch):
+    calls, batches = calls_of(monkeypatch), tiny_batches(augment="crop")
+    teachers = Teachers(trainings=3)
+    for seed in (5, 6):
+        network = frozen(seed)
+        assert not calls
+        asked(teachers.answers(network, batches, 3, shared=False), batches, network)
+        calls.clear()
+        asked(teachers.answers(network, batches, 9, shared=False), batches, network)
+        assert sum(calls) == 9 * 24
+        calls.clear()
+    assert teachers._tables == teachers._folded == []
+
+
 def test_a_table_that_does_not_fit_is_not_made(monkeypatch):
     calls, network = calls_of(monkeypatch), frozen()
     batches = tiny_batches(augment="crop")

@@ -58,9 +58,10 @@ def stages(network, recipe="same", factor=1.0, epochs=3, asks=TEACHER):
     ]
 
 
-def job(beginnings, seed=0, settings=SETTINGS, batches=None, folder=None, resume=False, **changes):
+def job(beginnings, seed=0, settings=SETTINGS, batches=None, folder=None, resume=False, dropout=0, **changes):
     """A network, how many epochs it was trained itself, and its training."""
     network, reporter = tiny_network(seed), Counting()
+    network.dropout = dropout
     steps = training(
         stages(network, **changes), network, batches or BATCHES, settings, beginnings=beginnings,
         reporter=reporter, folder=folder, resume=resume,
@@ -151,6 +152,8 @@ OTHERS = {
     "another order": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "crop-flip", 1)},
     "larger batches": {"batches": Batches(BATCHES.source, BATCHES.labels, 12, "crop-flip")},
     "another augmentation": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "none")},
+    "few views": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "crop-flip", views=2)},
+    "dropout": {"dropout": 0.5},
 }
 
 
@@ -173,6 +176,17 @@ def test_what_does_not_matter_for_the_first_stage_does_not_differ():
     _, reporter, steps = job(beginnings, settings=replace(SETTINGS, epochs=99), batches=same)
     take_turns([steps], 1)
     assert len(reporter.epochs) == 3
+
+
+def test_the_same_few_views_do_not_differ():
+    """Though each training draws them for itself."""
+    beginnings, trained = Beginnings(), []
+    for _ in range(2):
+        views = Batches(BATCHES.source, BATCHES.labels, 8, "crop-flip", views=2)
+        _, reporter, steps = job(beginnings, batches=views)
+        take_turns([steps], 1)
+        trained.append(len(reporter.epochs))
+    assert trained == [6, 3]
 
 
 def test_one_that_is_stopped_leaves_its_place_to_who_waits():

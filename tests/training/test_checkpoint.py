@@ -1,10 +1,12 @@
+import json
+
 import pytest
 import torch
 from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.errors import UserError
 from refilled.training import PlainStep, Position, TrainSettings, training
-from refilled.training.checkpoint import Checkpoint, save_checkpoint
+from refilled.training.checkpoint import Checkpoint, is_checkpoint_of, save_checkpoint
 
 
 @pytest.fixture
@@ -55,6 +57,22 @@ def test_a_checkpoint_of_another_run_is_refused(saved):
     _, _, path = saved
     with pytest.raises(UserError, match="other settings"):
         Checkpoint(path, "another plan")
+
+
+def test_what_a_plan_does_not_say_and_what_it_says_is_none_are_the_same(saved):
+    """A setting that is younger than the checkpoint, and none, is no other setting."""
+    network, step, path = saved
+    old = {"settings": {"data": {"shots": 5}, "none": None}, "student": "wrn-10-1"}
+    young = {"student": "wrn-10-1", "settings": {"data": {"shots": 5, "test_fraction": None}}}
+    for written, asked in ((old, young), (young, old)):
+        save_checkpoint(path, network, step.optimizer, Position(), json.dumps(written))
+        Checkpoint(path, json.dumps(asked))
+        assert is_checkpoint_of(path, json.dumps(asked))
+        for other in ({"shots": 6}, {"shots": 5, "test_fraction": 0.3}, {}):
+            changed = json.dumps(asked | {"settings": {"data": other}})
+            assert not is_checkpoint_of(path, changed)
+            with pytest.raises(UserError, match="other settings"):
+                Checkpoint(path, changed)
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(saved):

@@ -172,7 +172,11 @@ class Batches:
 
     def shows_the_same(self, other: "Batches") -> bool:
         """Whether any row and view is the same picture in both, whatever their order."""
-        return self.source is other.source and self.augment == other.augment and self._fixed is other._fixed
+        if self.source is not other.source or self.augment != other.augment:
+            return False
+        if self._fixed is None or other._fixed is None:
+            return self._fixed is other._fixed
+        return self._fixed.shape == other._fixed.shape and torch.equal(self._fixed, other._fixed)
 
     def ordered(self, batch_size: int | None = None) -> Iterator[Batch]:
         """All images once, as they are and in order; the last batch may be smaller. For evaluation."""

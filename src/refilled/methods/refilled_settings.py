@@ -22,6 +22,9 @@ _SWITCHES = {
     ("head_same", "head_share", "head_unlabelled"): ("head_tau", "head_fade"),
 }  # fmt: skip
 """Settings that switch a term off where all of them are 0, and those of that term."""
+_FADING = ("strength", "imitation", "imitation_new", "imitation_unlabelled")
+_FADING_HEAD = ("head_same", "head_share", "head_unlabelled")
+"""Weights of what the teacher says in the second stage: where all are 0 or none, nothing fades."""
 
 
 def idle_settings(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -32,6 +35,9 @@ def idle_settings(settings: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         if all(settings.get(switch) == 0 for switch in switches)
         for name in own
     }
+    fading = _FADING + (_FADING_HEAD if settings.get("head_fade") is None else ())
+    if not any(settings.get(weight) for weight in fading):
+        off["fade"] = fading
     return {name: switches for name, switches in off.items() if name in settings}
 
 

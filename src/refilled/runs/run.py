@@ -156,7 +156,7 @@ class Run:
         if unlabelled is not None:
             check_unlabelled(self.chosen, self.own_settings)
         else:
-            refuse_unlabelled(data_settings, self.own_settings)
+            refuse_unlabelled(self.chosen, data_settings, self.own_settings)
         return splits, unlabelled
 
     def _make_networks(

@@ -14,6 +14,8 @@ from refilled.training import TrainSettings
 
 _HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")
 """Settings that may change when a run goes on."""
+_OF_UNLABELLED = ("imitation_unlabelled", "head_unlabelled")
+"""Weights of terms for images without labels."""
 
 
 @dataclass(frozen=True)
@@ -99,29 +101,32 @@ def sort_settings(method: Method, settings: dict[str, Any]) -> tuple[TrainSettin
             raise unknown(f"setting of method {method.name}", name, known)
         taken[place][name] = value
     train, data, own = (kind(**values) for kind, values in zip(kinds, taken))
-    _refuse_idle(method, own, taken[2])
+    _refuse_idle(method.name, dataclasses.asdict(own), taken[2], dataclasses.asdict(method.settings()))
     return train, data, own
 
 
-def _refuse_idle(method: Method, own: Any, given: dict[str, Any]) -> None:
+def _refuse_idle(method: str, own: dict[str, Any], given: dict[str, Any], usual: dict[str, Any]) -> None:
     """Refuse what was given and would do nothing; a default that is spelt out may stay."""
-    usual = dataclasses.asdict(method.settings())
-    for name, switches in idle_settings(dataclasses.asdict(own)).items():
+    for name, switches in idle_settings(own).items():
         if name in given and given[name] != usual[name]:
             off = " and ".join(switches) + (" is 0" if len(switches) == 1 else " are 0")
             raise UserError(
-                f"{name}={given[name]} does nothing in {method.name} while {off}: "
+                f"{name}={given[name]} does nothing in {method} while {off}: "
                 f"raise {' or '.join(switches)}, or leave {name} out"
             )
 
 
-def refuse_unlabelled(data_settings: DataSettings, own: Any) -> None:
-    """Refuse what is set for images without labels where there are none; a default spelt out may stay."""
-    every = (data_settings, "unlabelled_each"), (own, "imitation_unlabelled"), (own, "head_unlabelled")
+def refuse_unlabelled(method: Method, data_settings: DataSettings, own: Any) -> None:
+    """Refuse what is set for images without labels where there are none, and what does nothing without them;
+    a default spelt out may stay."""
+    every = [(data_settings, "unlabelled_each"), *((own, name) for name in _OF_UNLABELLED)]
     for settings, name in every:
         usual = getattr(type(settings)(), name, None)
         if getattr(settings, name, usual) != usual:
             raise UserError(f"{name} does nothing without images that have no labels: --unlabelled")
+    given = dataclasses.asdict(own)
+    without = given | {name: 0.0 for name in _OF_UNLABELLED if name in given}
+    _refuse_idle(method.name, without, given, dataclasses.asdict(method.settings()))
 
 
 def what_settings(train: TrainSettings, data: DataSettings, own: Any) -> dict[str, dict[str, Any]]:

@@ -44,6 +44,7 @@ class Teachers:
         epochs: int,
         progress: Progress | None = None,
         wanted: Wanted = EMBEDDINGS,
+        shared: bool = True,
     ) -> Callable[[Batch], Tensor]:
         """From a batch of ``batches`` to the network's answers [B + U, width].
 
@@ -53,11 +54,13 @@ class Teachers:
             epochs: how many epochs of them, in one training.
             progress: called with (done, total) while every view is asked about.
             wanted: which answers.
+            shared: whether others ask this network too; else nothing of it is remembered.
         """
-        folded = self._fold(network, wanted)
+        folded = self._fold(network, wanted) if shared else Folded(network, self.autocast_dtype, wanted)
         table = self._known(folded, batches)
         if table is None and batches.views is not None:
-            sharing = 1 if batches.fixed_views else self.trainings  # fixed views are each seed's own
+            # Fixed views are each seed's own.
+            sharing = 1 if batches.fixed_views or not shared else self.trainings
             pays = batches.views * batches.source.shape[0] <= epochs * sharing * batches.asked
             if pays and _fits(wanted.width(network), batches, self.autocast_dtype):
                 if self.compile and batches.views * batches.source.shape[0] >= _COMPILING_PAYS_FROM:
@@ -65,7 +68,8 @@ class Teachers:
                     raw, rows = batches.source.take(rows), rows.to(batches.device)
                     folded.compile_for(batches.shown(raw, rows, torch.zeros_like(rows)))
                 table = every_view(folded, batches, progress)
-                self._tables.append((folded, batches, table))
+                if shared:
+                    self._remember(folded, batches, table)
         if table is not None:
             return lambda batch: table[batch.rows, batch.views]
         if self.compile and not folded.compiled:
@@ -81,6 +85,14 @@ class Teachers:
         folded = Folded(network, self.autocast_dtype, wanted)
         self._folded.append(folded)
         return folded
+
+    def _remember(self, folded: Folded, batches: Batches, table: Tensor) -> None:
+        """For those that ask the same; of fixed views no more tables than there are trainings at once, the
+        others being of seeds that are done."""
+        fixed = [known for known in self._tables if known[1].fixed_views]
+        if batches.fixed_views and len(fixed) >= self.trainings:
+            self._tables = [known for known in self._tables if known is not fixed[0]]
+        self._tables.append((folded, batches, table))
 
     def _known(self, folded: Folded, batches: Batches) -> Tensor | None:
         for asked, about, table in self._tables:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from refilled.data import Batches
 from refilled.methods import Stage
+from refilled.models import Network
 from refilled.training.settings import TrainSettings
 from refilled.training.turns import WAITING
 
@@ -80,7 +81,7 @@ class Beginning:
     def __init__(
         self,
         beginnings: Beginnings | None,
-        student: nn.Module,
+        student: Network,
         stages: Sequence[Stage],
         batches: Batches,
         settings: TrainSettings,
@@ -90,7 +91,8 @@ class Beginning:
         self._ours: _Beginning | None = None
         if self._known is not None:
             how = asdict(settings) | {"epochs": None}  # each stage has its own
-            self._facts = (_hash_of(student), how, (batches.batch_size, batches.asked, batches.seed))
+            made = (student.architecture(), student.preprocess.to_json(), _hash_of(student))
+            self._facts = (made, how, (batches.batch_size, batches.asked, batches.seed))
 
     def __enter__(self) -> "Beginning":
         return self

@@ -7,6 +7,7 @@ epoch follow from the seed, the stage and the epoch's number alone.
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +34,24 @@ def checkpoint_of(folder: Path) -> Path:
 def is_checkpoint_of(path: Path, plan: str) -> bool:
     """Whether a file is a checkpoint of that plan; one that is missing or damaged is not."""
     try:
-        return read_texts(path).get("plan") == plan
+        return _told(read_texts(path).get("plan")) == _told(plan)
     except UserError:
         return False
+
+
+def _told(plan: str | None) -> Any:
+    """What a plan says; in one of names and values that of a value which is none says nothing, as a plan of
+    an earlier version, which did not know the name, does not say it."""
+    try:
+        return _without_none(json.loads(plan or ""))
+    except ValueError:
+        return plan
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_none(one) for name, one in value.items() if one is not None}
 
 
 def save_checkpoint(
@@ -80,7 +96,7 @@ class Checkpoint:
             self.position = Position(**json.loads(metadata["position"]))
         except (UserError, KeyError, ValueError, TypeError) as problem:
             raise UserError(f"{path} is damaged; delete it to start this run from its beginning") from problem
-        if metadata.get("plan") != plan:
+        if _told(metadata.get("plan")) != _told(plan):
             raise UserError(f"{path} belongs to a run with other settings; use another --out folder")
         self.path = path
 

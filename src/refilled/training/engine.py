@@ -53,7 +53,8 @@ def make_epochs(
         return PlainEpochs(step, batches)
     stage, answers = step.stage, None
     if stage.asks is not None:
-        answers = teachers.answers(stage.asks, batches, asking, reporter.asking, stage.wanted)
+        shared = stage.beside is not stage.asks  # else it is a network of this training alone
+        answers = teachers.answers(stage.asks, batches, asking, reporter.asking, stage.wanted, shared)
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
 

@@ -23,7 +23,8 @@ class Shares:
         self, start: Callable[[Callable[[], float]], Generator[Any, None, T]]
     ) -> Generator[None, None, T]:
         """The training that is started with a clock which counts its own part of the time; while it says
-        that it is :data:`WAITING` there is none."""
+        that it is :data:`WAITING` there is none. It keeps its place meanwhile: there are never more
+        trainings with networks of their own than run at once."""
         last, own, waits = time.monotonic(), 0.0, False
         steps = start(lambda: own + (0.0 if waits else (time.monotonic() - last) / self.active))
         self.active += 1
