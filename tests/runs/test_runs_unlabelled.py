@@ -170,9 +170,7 @@ def test_what_is_refused(tiny, world, image_folder):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", imitation_unlabelled=3.0)
     with pytest.raises(UserError, match="head_unlabelled does nothing without"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", head_unlabelled=1.0)
-    with pytest.raises(
-        UserError, match=r"fade=0\.5 does nothing in refilled-few while strength"
-    ):
+    with pytest.raises(UserError, match=r"fade=0\.5 does nothing in refilled-few while strength"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", fade=0.5, imitation=0.0, strength=0.0)
     with pytest.raises(UserError, match="unlabelled_each does nothing without"):
         tiny(world[0], "wrn-10-1", world[1], "refilled-few", unlabelled_each=3)
