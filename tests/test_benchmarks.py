@@ -89,7 +89,7 @@ def test_blocks_are_counted_and_a_wrong_name_is_refused(tmp_path, monkeypatch, c
     monkeypatch.setattr(sys, "argv", ["blocks.py", "Z"])
     with pytest.raises(SystemExit):
         blocks.main()
-    assert "there is no block 'Z'; there are A, B-alone" in capsys.readouterr().err
+    assert "there is no block 'Z'; there are A, A-paper, B-alone" in capsys.readouterr().err
 
 
 def test_brute_force_is_comparison_matching():
