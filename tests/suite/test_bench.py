@@ -13,6 +13,7 @@ from refilled.suite import run as suite_run
 from refilled.suite.cell import pairs
 from refilled.suite.incremental import teacher_with_probe
 from refilled.training import LossIsNotFinite
+from refilled.training.turns import WAITING
 
 
 def bench(tmp_path, said=None) -> Bench:
@@ -131,6 +132,19 @@ def test_no_cell_begins_too_late_because_its_teacher_took_long(tmp_path, monkeyp
     cells = two_teachers((2, 3))
     assert begun_in_order(runner, cells, monkeypatch) == [0]
     assert said[-1] == "2 cells are left for another time"
+
+
+def test_what_a_teacher_waits_for_is_not_its_own_time(tmp_path, monkeypatch):
+    runner, clock = make_bench(tmp_path, [], seconds=100.0), {"now": 0.0}
+    monkeypatch.setattr(suite_run, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+
+    def job():
+        for seconds, told in ((2.0, None), (50.0, WAITING), (50.0, WAITING), (3.0, None), (1.0, None)):
+            clock["now"] += seconds
+            yield told
+
+    list(runner._timed("cells", job()))
+    assert runner._longest == {"teachers": 0.0, "cells": 6.0}
 
 
 def test_a_teacher_that_breaks_down_is_a_problem_of_its_own_students_alone(tmp_path, monkeypatch):

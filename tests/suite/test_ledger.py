@@ -232,6 +232,22 @@ def test_what_others_append_is_taken(tmp_path):
         assert [record["key"] for record in ledger.records] == [cell(seed).key for seed in (1, 2, 3, 4)]
 
 
+def test_a_file_that_another_has_taken_the_place_of_is_read_anew(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ours = Ledger(path)
+    for seed in range(3):
+        ours.append(cell(seed), measured(), CPU)
+    other = tmp_path / "other.jsonl"
+    Ledger(other).append(cell(7), measured(), CPU)
+    other.replace(path)
+    ours.refresh()
+    assert [ours.has(cell(seed)) for seed in (0, 7)] == [False, True]
+    Ledger(path).append(cell(8), measured(), CPU)
+    ours.append(cell(9), measured(), CPU)
+    assert all(map(ours.has, map(cell, (7, 8, 9))))
+    assert len(Ledger(path).records) == len(ours.records) == 3
+
+
 def test_the_commit_is_that_of_the_code_that_runs(tmp_path, monkeypatch):
     """Not of what lies there when the number comes, hours later."""
     commit.cache_clear()

@@ -42,13 +42,17 @@ class Ledger:
     def __init__(self, path: Path):
         self.path = path
         commit()  # as it is now, while the code that will measure is being read
+        self._forget()
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; a ledger is a file of JSON lines")
+        self.refresh()
+
+    def _forget(self) -> None:
+        """Nothing was read."""
         self.records: list[dict[str, Any]] = []
         self.broken: list[Broken] = []
         self._by_key: dict[str, list[dict[str, Any]]] = {}
         self._offset, self._line = 0, 0  # what was read: bytes, and lines before them
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; a ledger is a file of JSON lines")
-        self.refresh()
 
     def refresh(self) -> None:
         """Take what other processes have appended since the file was read."""
@@ -59,7 +63,10 @@ class Ledger:
                 self._read(file)
 
     def _read(self, file: BinaryIO) -> None:
-        """Everything from where the last reading ended."""
+        """Everything from where the last reading ended; all of it where the file has become shorter: it is
+        another one, as a checkout may put in its place."""
+        if file.seek(0, os.SEEK_END) < self._offset:
+            self._forget()
         file.seek(self._offset)
         content = file.read()
         for number, line in enumerate(content.split(b"\n"), start=self._line + 1):

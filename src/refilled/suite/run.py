@@ -18,6 +18,7 @@ from refilled.suite.tasks import TaskRuns
 from refilled.suite.teachers import TeacherRuns, before
 from refilled.suite.trainings import Trainings
 from refilled.training import LossIsNotFinite, Reporter, pick_device, take_turns
+from refilled.training.turns import WAITING
 
 _TEACHERS, _CELLS = "teachers", "cells"
 
@@ -121,11 +122,15 @@ class Bench:
         spent = time.monotonic() - self._began
         return self.seconds is None or spent + self._longest[kind] <= self.seconds
 
-    def _timed(self, kind: str, job: Generator[None, None, None]) -> Generator[None, None, None]:
-        """The job; afterwards it is known how long it took."""
-        began = time.monotonic()
-        yield from job
-        self._longest[kind] = max(self._longest[kind], time.monotonic() - began)
+    def _timed(self, kind: str, job: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """The job; afterwards it is known how long it took, without what it waited for another one."""
+        last, seconds = time.monotonic(), 0.0
+        for told in job:
+            now = time.monotonic()
+            seconds += 0.0 if told is WAITING else now - last
+            last = now
+            yield told
+        self._longest[kind] = max(self._longest[kind], seconds + time.monotonic() - last)
 
     def make_teachers(self, cells: Sequence[AnyCell]) -> None:
         """Train the teachers of those cells that are not there yet, unless a cell cannot be run at all."""
