@@ -9,7 +9,7 @@ from refilled.checks import check_choices, check_number
 from refilled.data import AUGMENTATIONS
 from refilled.errors import UserError, unknown
 from refilled.methods import Method
-from refilled.methods.refilled_settings import idle_settings
+from refilled.methods.idle import idle_settings
 from refilled.training import TrainSettings
 
 _HOW = ("device", "checkpoint_seconds", "step", "compile", "pixels", "cache")

@@ -6,7 +6,7 @@ from typing import Any
 from refilled.data import Splits
 from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
-from refilled.methods.refilled_settings import idle_settings
+from refilled.methods.idle import idle_settings
 from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
