@@ -6,9 +6,9 @@ import torch
 from interruption import Crash, CrashAt
 from refilled.training import TrainSettings, train
 
-from .test_embedding_methods import DEFAULTS
 from .test_stages import run
 from .world import (
+    EMBEDDING_METHODS,
     STUDENT_CLASSES,
     TEACHER_CLASSES,
     first_batch,
@@ -33,7 +33,7 @@ def teacher_for(name):
     return make_teacher(STUDENT_CLASSES if name == "ban" else TEACHER_CLASSES)
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", EMBEDDING_METHODS)
 @pytest.mark.parametrize("epochs", [2, 5, 11])
 def test_epochs_add_up(name, epochs, batches):
     stages = make_stages(name, teacher_for(name), make_student(), batches, epochs, **SMALL.get(name, {}))
@@ -41,7 +41,7 @@ def test_epochs_add_up(name, epochs, batches):
     assert all(stage.epochs >= 1 for stage in stages)
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", EMBEDDING_METHODS)
 def test_making_stages_draws_nothing_from_the_global_generator(name, batches):
     torch.manual_seed(4)
     expected = torch.rand(3)
@@ -69,7 +69,7 @@ def test_training_lowers_the_loss(name, lr):
         assert measured[1] < measured[0] - 1e-3, stage.name
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", EMBEDDING_METHODS)
 def test_under_bfloat16_autocast(name, batches):
     student = make_student()
     for stage in make_stages(name, teacher_for(name), student, batches, **SMALL.get(name, {})):
@@ -84,7 +84,7 @@ def test_under_bfloat16_autocast(name, batches):
             assert all(buffer.dtype != torch.bfloat16 for buffer in stage.beside.buffers())
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", EMBEDDING_METHODS)
 @pytest.mark.parametrize("classes", ["one", "one image each"])
 def test_unusual_batches(name, classes):
     """All images of one class, or each of a class of its own."""
@@ -103,7 +103,7 @@ def test_unusual_batches(name, classes):
         assert all(p.grad is None or p.grad.isfinite().all() for p in stage.parameters)
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", EMBEDDING_METHODS)
 def test_asks_only_for_what_can_be_looked_up(name, batches):
     """Where a stage asks, known embeddings are all that it wants of that network."""
     student = make_student()
@@ -131,7 +131,7 @@ def trained(name, folder, *, resume=False, reporter=None, noise=0):
     return student, stages
 
 
-@pytest.mark.parametrize("name", [*DEFAULTS, "refilled"])
+@pytest.mark.parametrize("name", [*EMBEDDING_METHODS, "refilled"])
 @pytest.mark.parametrize("where", ["first epoch", "middle", "between the stages", "last epoch"])
 def test_an_interrupted_run_goes_on_exactly(name, where, tmp_path):
     whole, stages = trained(name, tmp_path / "whole")

@@ -23,6 +23,7 @@ TWO_STAGES = (
 )  # fmt: skip
 TEACHER_FIRST = ("sskd",)  # their first stage trains nothing of the student
 FEATURE_METHODS = ("fitnet", "at", "nst", "vid", "kd-vid", "overhaul", "jacobian")
+EMBEDDING_METHODS = ("aml", "seed", "seed-supervised", "crd", "sskd", "ban")
 OTHERS = ("refilled-stage1", "refilled-kd", "fine-tune", "ewc")
 POSTERIORS = ("dot", "scaled", "cosine", "literal")
 WEIGHTS = ("head", "pl", "gap", "none")
