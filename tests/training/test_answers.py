@@ -87,6 +87,39 @@ def test_fixed_views_of_one_seed_are_asked_about_once(monkeypatch):
     assert not every.shows_the_same(Batches(first.source, first.labels, 8, "crop-flip", seed=0, views=3))
 
 
+def test_of_images_of_seeds_that_are_done_no_table_is_kept(monkeypatch):
+    """Nor the images themselves; with few images of a class each seed has its own."""
+    calls, network = calls_of(monkeypatch), frozen()
+    teachers, wanted = Teachers(trainings=2, same_images=False), Attentions(((2, 2),))
+    seeds = [tiny_batches(seed=seed, augment="crop") for seed in range(4)]
+
+    def views_asked_about(seed, **kind):
+        before = sum(calls)
+        teachers.answers(network, seeds[seed], 9, **kind)
+        return sum(calls) - before
+
+    for seed in (0, 1, 0, 1):  # two at once, in two stages, each with two kinds of answers
+        is_first = not any(about is seeds[seed] for _, about, _ in teachers._tables)
+        assert views_asked_about(seed) == views_asked_about(seed, wanted=wanted) == (216 if is_first else 0)
+    assert len(teachers._tables) == 4
+    assert views_asked_about(2) == 216
+    assert views_asked_about(1) == views_asked_about(2) == 0
+    assert {id(about) for _, about, _ in teachers._tables} == {id(seeds[1]), id(seeds[2])}
+    calls.clear()
+    Teachers(trainings=2, same_images=False).answers(network, seeds[3], 5)
+    assert not calls  # it would pay for itself if both saw these images
+    Teachers(trainings=2).answers(network, seeds[3], 5)
+    assert sum(calls) == 216
+
+
+def test_views_that_are_drawn_for_each_seed_pay_for_themselves_alone(monkeypatch):
+    calls, network, first = calls_of(monkeypatch), frozen(), tiny_batches()
+    batches = Batches(first.source, first.labels, 8, "crop-flip", seed=0, views=3)
+    Teachers(trainings=2).answers(network, batches, 2)
+    Teachers(trainings=2).answers(network, tiny_batches(augment="crop"), 5, shared=False)
+    assert not calls
+
+
 def test_of_a_network_that_one_training_asks_nothing_is_remembered(monkeypatch):
     calls, batches = calls_of(monkeypatch), tiny_batches(augment="crop")
     teachers = Teachers(trainings=3)

@@ -45,10 +45,11 @@ def stages(network, recipe="same", factor=1.0, epochs=3, asks=TEACHER):
         beside.bias.zero_()
 
     def first(batch):
-        return {"first": F.cross_entropy(beside(network.embed(batch.images)), batch.labels)}
+        said = beside(network.embed(batch.images))[: len(batch.labels)]
+        return {"first": F.cross_entropy(said, batch.labels)}
 
     def second(batch):
-        z, logits = network(batch.images)
+        z, logits = network(batch.images[: len(batch.labels)])
         return {"second": factor * F.cross_entropy(logits + beside(z), batch.labels)}
 
     own = list(network.parameters())
@@ -58,10 +59,15 @@ def stages(network, recipe="same", factor=1.0, epochs=3, asks=TEACHER):
     ]
 
 
-def job(beginnings, seed=0, settings=SETTINGS, batches=None, folder=None, resume=False, dropout=0, **changes):
+def job(
+    beginnings, seed=0, settings=SETTINGS, batches=None, folder=None, resume=False, dropout=0,
+    mean=None, **changes,
+):  # fmt: skip
     """A network, how many epochs it was trained itself, and its training."""
     network, reporter = tiny_network(seed), Counting()
     network.dropout = dropout
+    if mean is not None:
+        network.normalise_by(mean, (0.3, 0.3, 0.3))
     steps = training(
         stages(network, **changes), network, batches or BATCHES, settings, beginnings=beginnings,
         reporter=reporter, folder=folder, resume=resume,
@@ -154,6 +160,7 @@ OTHERS = {
     "another augmentation": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "none")},
     "few views": {"batches": Batches(BATCHES.source, BATCHES.labels, 8, "crop-flip", views=2)},
     "dropout": {"dropout": 0.5},
+    "other pixel statistics": {"mean": (0.1, 0.2, 0.3)},
 }
 
 
@@ -167,6 +174,16 @@ def test_what_differs_is_trained_anew(what):
     _, reporter, steps = job(beginnings)
     take_turns([steps], 1)
     assert [stage for stage, _ in reporter.epochs] == ["second"] * 3
+
+
+def test_other_numbers_of_images_without_labels_are_trained_anew():
+    beginnings, images = Beginnings(), torch.cat([BATCHES.source.images] * 2)
+    source = Batches(images, BATCHES.labels, 8, unlabelled=1).source
+    for unlabelled in (4, 8):
+        batches = Batches(source, BATCHES.labels, 8, "crop-flip", unlabelled=unlabelled)
+        _, reporter, steps = job(beginnings, batches=batches)
+        take_turns([steps], 1)
+        assert len(reporter.epochs) == 6
 
 
 def test_what_does_not_matter_for_the_first_stage_does_not_differ():

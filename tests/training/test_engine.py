@@ -6,7 +6,7 @@ from tiny import cross_entropy, same_weights, tiny_batches, tiny_network
 
 from refilled.data import Batch, Batches
 from refilled.methods import Stage, get_method
-from refilled.training import Reporter, TrainSettings, compiled, engine, take_turns, train, training
+from refilled.training import Reporter, Teachers, TrainSettings, compiled, engine, take_turns, train, training
 from refilled.training.epochs import Snapshot, start_momenta
 from refilled.training.step import PlainStep
 from told import Told
@@ -53,6 +53,15 @@ def test_trainings_in_turns_end_as_each_would_alone(tmp_path):
     for (a, _), (b, _) in zip(alone, together):
         assert same_weights(a, b)
     assert all((tmp_path / str(seed) / "checkpoint" / "last.safetensors").exists() for seed in range(3))
+
+
+def test_generations_that_one_training_asks_are_not_remembered():
+    """Its teacher is, which others may ask too."""
+    teacher, student, chosen = tiny_network(7).eval(), tiny_network(1), get_method("ban")
+    stages = chosen.stages(teacher, student, tiny_batches(), chosen.settings(generations=3), 6)
+    teachers = Teachers()
+    train(stages, student, tiny_batches(), TrainSettings(epochs=6), teachers=teachers)
+    assert [folded.source[0] for folded in teachers._folded] == [teacher]
 
 
 def test_a_problem_in_one_of_several_ends_all(tmp_path):

@@ -39,10 +39,10 @@ def any_teams(**settings):
     return Teams(takes=lambda network, dtype: True, forward=lambda asked: TOGETHER[asked], **settings)
 
 
-def a_training(method, seed, company, epochs=4, spec="wrn-10-1", told=None, batches=None, **settings):
+def a_training(method, seed, company, epochs=4, spec="wrn-10-1", told=None, batches=None, side=8, **settings):
     """Of a student that is returned, too."""
     teacher = tiny_network(7, "wrn-10-2").eval().requires_grad_(False)
-    student, chosen = tiny_network(seed, spec), get_method(method)
+    student, chosen = tiny_network(seed, spec, side), get_method(method)
     batches = batches or tiny_batches(seed=seed)
     stages = chosen.stages(teacher, student, batches, chosen.settings(), epochs)
     how = TrainSettings(epochs=epochs, lr=0.05, compile=company is not None, seed=seed, **settings)
@@ -158,7 +158,17 @@ def test_one_that_is_closed_in_the_midst_of_an_epoch_holds_nobody_up(others, mad
 
 
 @pytest.mark.parametrize(
-    "other", [{"spec": "wrn-16-1"}, {"batches": tiny_batches(batch_size=6)}, {"method": "at"}]
+    "other",
+    [
+        {"spec": "wrn-16-1"},
+        {"batches": tiny_batches(batch_size=6)},
+        {"batches": tiny_batches(images=40)},  # more steps
+        {"batches": tiny_batches(side=12)},
+        {"side": 12},  # that the student wants
+        {"precision": "bfloat16"},
+        {"method": "at"},
+    ],
+    ids=str,
 )
 def test_only_those_of_one_kind_go_together(other, made):
     company = any_teams()
@@ -243,3 +253,39 @@ def test_images_that_are_not_on_the_device_go_alone(made):
     take_turns([steps], 1)
     assert made == []
     assert same_weights(student, alone("student", 0))
+
+
+def test_one_whose_progress_cannot_be_shown_holds_nobody_up():
+    class Broken(Told):
+        def start(self, *what):
+            raise OSError("no terminal any more")
+
+    company = any_teams()
+    bad = a_training("student", 0, company, told=Broken())[1]
+
+    def caught():
+        with pytest.raises(OSError, match="no terminal"):
+            yield from bad
+
+    good, steps = a_training("student", 1, company)
+    take_turns([caught(), steps], 2)
+    assert same_weights(good, alone("student", 1))
+
+
+def test_a_step_is_tried_as_it_will_be_made():
+    """In training mode, though a validation before it left the student in the other one."""
+    student, modes = tiny_network().eval(), []
+
+    def loss(batch):
+        modes.append(student.training)
+        return {"cross_entropy": F.cross_entropy(student(batch.images)[1], batch.labels)}
+
+    def validate(stage):
+        student.eval()
+        return {"accuracy": 0.5}
+
+    stages = [Stage(name, 2, list(student.parameters()), loss) for name in ("first", "second")]
+    how = TrainSettings(epochs=4, compile=True, validate_every=1)
+    steps = training(stages, student, tiny_batches(), how, teams=any_teams(), validate=validate)
+    take_turns([steps], 1)
+    assert all(modes)

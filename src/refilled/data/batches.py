@@ -176,7 +176,7 @@ class Batches:
             return False
         if self._fixed is None or other._fixed is None:
             return self._fixed is other._fixed
-        return self._fixed.shape == other._fixed.shape and torch.equal(self._fixed, other._fixed)
+        return torch.equal(self._fixed, other._fixed)
 
     def ordered(self, batch_size: int | None = None) -> Iterator[Batch]:
         """All images once, as they are and in order; the last batch may be smaller. For evaluation."""

@@ -133,7 +133,7 @@ class Shared:
     def teachers(self, autocast_dtype: torch.dtype | None, compile: bool) -> Teachers:
         """Ways to ask the teacher."""
         if self._teachers is None:
-            self._teachers = Teachers(self.trainings if self._same_images else 1, autocast_dtype, compile)
+            self._teachers = Teachers(self.trainings, autocast_dtype, compile, self._same_images)
         return self._teachers
 
 

@@ -27,13 +27,21 @@ class Teachers:
     """Finds the cheapest way to ask, and remembers it for those who ask the same.
 
     Args:
-        trainings: how many share it; what is looked up then pays for itself the sooner.
+        trainings: how many share it at the same time.
         autocast_dtype: of the training, or None.
         compile: compile those that are asked in every step, where that works.
+        same_images: whether all of them see the same; what is looked up then pays for itself the sooner.
     """
 
-    def __init__(self, trainings: int = 1, autocast_dtype: torch.dtype | None = None, compile: bool = False):
+    def __init__(
+        self,
+        trainings: int = 1,
+        autocast_dtype: torch.dtype | None = None,
+        compile: bool = False,
+        same_images: bool = True,
+    ):
         self.trainings, self.autocast_dtype, self.compile = trainings, autocast_dtype, compile
+        self.same_images = same_images
         self._folded: list[Folded] = []
         self._tables: list[tuple[Folded, Batches, Tensor]] = []
 
@@ -59,8 +67,8 @@ class Teachers:
         folded = self._fold(network, wanted) if shared else Folded(network, self.autocast_dtype, wanted)
         table = self._known(folded, batches)
         if table is None and batches.views is not None:
-            # Fixed views are each seed's own.
-            sharing = 1 if batches.fixed_views or not shared else self.trainings
+            are_others = batches.fixed_views or not shared or not self.same_images  # fixed views: by the seed
+            sharing = 1 if are_others else self.trainings
             pays = batches.views * batches.source.shape[0] <= epochs * sharing * batches.asked
             if pays and _fits(wanted.width(network), batches, self.autocast_dtype):
                 if self.compile and batches.views * batches.source.shape[0] >= _COMPILING_PAYS_FROM:
@@ -87,16 +95,19 @@ class Teachers:
         return folded
 
     def _remember(self, folded: Folded, batches: Batches, table: Tensor) -> None:
-        """For those that ask the same; of fixed views no more tables than there are trainings at once, the
-        others being of seeds that are done."""
-        fixed = [known for known in self._tables if known[1].fixed_views]
-        if batches.fixed_views and len(fixed) >= self.trainings:
-            self._tables = [known for known in self._tables if known is not fixed[0]]
+        """For those that ask the same. Of as many sets of pictures as there are trainings at once, those that
+        were asked about last: the others are of seeds that are done, and with a table go its images."""
         self._tables.append((folded, batches, table))
+        kept: list[Batches] = []
+        for _, about, _ in reversed(self._tables):
+            if len(kept) < self.trainings and not any(map(about.shows_the_same, kept)):
+                kept.append(about)
+        self._tables = [known for known in self._tables if any(map(known[1].shows_the_same, kept))]
 
     def _known(self, folded: Folded, batches: Batches) -> Tensor | None:
-        for asked, about, table in self._tables:
+        for place, (asked, about, table) in enumerate(self._tables):
             if asked is folded and about.shows_the_same(batches):
+                self._tables.append(self._tables.pop(place))  # the last that was asked about
                 return table
         return None
 

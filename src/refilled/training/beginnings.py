@@ -25,7 +25,8 @@ class Reached:
     """Where a training stands at the end of a stage.
 
     Args:
-        modules: the tensors of the student, and of what is trained beside it, if anything is.
+        modules: the tensors of the student, and of what is trained beside it, if anything is; in the host's
+            memory, of which there is more: nobody knows who will still come for them.
         records: of the stage's epochs, as in the metrics.
         seconds: of the training so far, its earlier stages included.
     """
@@ -39,7 +40,7 @@ class Reached:
         """A copy of what these modules hold now."""
         states = (module.state_dict() for module in modules)
         return cls(
-            tuple({name: value.clone() for name, value in state.items()} for state in states),
+            tuple({name: value.to("cpu", copy=True) for name, value in state.items()} for state in states),
             tuple(records),
             seconds,
         )
@@ -125,8 +126,6 @@ class Beginning:
         """The stage is over, and others may go on from here."""
         if self._ours is not None:
             self._ours.reached = Reached.by(modules, records, seconds)
-            if self._batches.device.type == "cuda":
-                torch.cuda.synchronize()  # others will read it on streams of their own
             self._ours = None
 
 

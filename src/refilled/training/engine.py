@@ -58,8 +58,10 @@ def make_epochs(
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
 
+    showing: Show = compiled_show() if settings.compile and batches.device.type == "cuda" else show
+
     def alone() -> Epochs:
-        return _alone(step, student, batches, settings, answers, modules, reporter, salt)
+        return _alone(step, student, batches, settings, answers, modules, reporter, salt, showing)
 
     if teams is None or not settings.compile or not isinstance(batches.source, Resident):
         return alone()
@@ -67,15 +69,13 @@ def make_epochs(
         return alone()
     if (asked := _asked(step, student, batches, answers, modules, salt)) not in TOGETHER:
         return alone()
-    usual, showing = step.loss, compiled_show() if batches.device.type == "cuda" else show
-    step.loss = GivenLoss(usual, student, asked, _is_long(stage, batches))
+    step.loss = GivenLoss(step.loss, student, asked, _is_long(stage, batches))
 
     def after_all() -> Epochs:
         reporter.line(
             f"stage {stage.name}: steps cannot be made together with others ({teams.problem}); this training "
             f"goes on by itself, which is slower"
         )
-        step.loss = usual
         return alone()
 
     return JoinedEpochs(Member(step, batches, answers, modules, showing, salt), teams, after_all)
@@ -90,16 +90,15 @@ def _alone(
     modules: list[nn.Module],
     reporter: Reporter,
     salt: int,
+    showing: Show,
 ) -> Epochs:
     """The epochs of a training whose steps are its own."""
-    stage, on_gpu = step.stage, batches.device.type == "cuda"
-    showing: Show = show
+    stage = step.stage
     if settings.compile:
-        wanted = compiled_show() if on_gpu else show
-        epochs = PlainEpochs(step, batches, answers, wanted)
-        if _compile(step, student, batches, epochs, modules, reporter, salt):
-            showing = wanted
-    if on_gpu:
+        epochs = PlainEpochs(step, batches, answers, showing)
+        if not _compile(step, student, batches, epochs, modules, reporter, salt):
+            showing = show
+    if batches.device.type == "cuda":
         try:
             return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt), showing)
         except Exception as problem:  # whatever a model does that a graph cannot hold

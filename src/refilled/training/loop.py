@@ -151,9 +151,9 @@ def training(
             asking = sum(other.epochs for other in stages[index:] if other.asks_like(stage)) - done
             epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index, teams)
             every = settings.validate_every or max(1, stage.epochs // 10)
-            reporter.start(index, len(stages), stage, done, len(batches))
             records = []
             try:
+                reporter.start(index, len(stages), stage, done, len(batches))
                 for epoch in range(done, stage.epochs):
                     record = {"stage": stage.name, "stage_index": index, "epoch": epoch + 1}
                     record |= yield from _one_epoch(

@@ -58,7 +58,9 @@ class Member:
     def kind(self) -> tuple[Any, ...]:
         """Trainings of the same kind can go together."""
         student, batches = self.student, self.batches
-        of_student = (type(student), tuple(p.shape for p in student.backbone_parameters()))
+        of_student = (
+            type(student), student.preprocess.size, tuple(p.shape for p in student.backbone_parameters()),
+        )  # fmt: skip
         of_batches = (batches.batch_size, batches.unlabelled, len(batches), batches.source.shape[1:])
         return (*of_student, self.given.asked, *of_batches, batches.device, self.step.autocast_dtype)
 
