@@ -13,6 +13,7 @@ from typing import Any
 
 from command import run
 from refilled import suite
+from refilled.checks import check_number
 
 _QUARTER = "quarter stage 1 + imitation 5"
 _WRN = {"student": ("wrn-16-2",)}
@@ -122,7 +123,8 @@ def main() -> None:
     for block, own in cells.items():
         print(f"{block}: {sum(map(ledger.has, own))} of {len(own)} cells of {BLOCKS[block][0]} are there")
     if asked.blocks:
-        seconds = 60 * asked.minutes if asked.minutes else None
+        check_number("--minutes", asked.minutes, above=0)
+        seconds = 60 * asked.minutes if asked.minutes is not None else None
         bench = suite.Bench(
             ledger, suite.Places(asked.data, asked.work), together=asked.together, seconds=seconds,
             keep_students=asked.keep_students, compile=asked.compile,

@@ -1,5 +1,6 @@
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from refilled import objectives
 from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.methods import METHODS, get_method
+from refilled.methods.at import Attentions
 from refilled.methods.keeping import (
     OwnClasses,
     all_classes,
@@ -105,6 +107,23 @@ def test_every_method_that_can_learns_both(name):
     train(stages, student, batches, TrainSettings(epochs=6, lr=0.02))
     assert apart() < before
     assert not torch.equal(student.head.weight, head)
+
+
+def test_of_another_kind_of_answers_none_is_taken_for_embeddings():
+    """Nor is a stage shared with trainings that keep no classes."""
+    teacher, wanted = make_teacher().requires_grad_(False), Attentions(((2, 2),))
+    student, usual = tiny("convnet-1", list(all_classes(teacher, OWN)), 2), get_method("student")
+
+    def stages_of(**changes):
+        def stages(*given):
+            return [replace(stage, recipe="same", **changes) for stage in usual.stages(*given)]
+
+        given = (replace(usual, stages=stages), teacher, student, OWN, make_batches(), usual.settings(), 2)
+        return keeping_stages(*given, weight=1.0, tau=2.0)
+
+    (others,), (embeddings,) = stages_of(asks=teacher, wanted=wanted), stages_of()
+    assert (others.asks, embeddings.asks) == (None, teacher)
+    assert (others.recipe, embeddings.recipe) == (None, None)
 
 
 def test_stages_that_do_not_train_the_head_stay_as_they_are():

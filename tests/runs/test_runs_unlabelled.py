@@ -12,7 +12,7 @@ from PIL import Image
 
 from refilled import UserError
 from refilled.data import TensorPixels, open_data, open_unlabelled
-from refilled.runs import compare
+from refilled.runs import DataSettings, compare, prepare
 
 
 @pytest.fixture
@@ -185,3 +185,18 @@ def test_what_is_refused(tiny, world, image_folder):
         tiny(world[0], "wrn-10-1", gray, "refilled-few")
     with pytest.raises(UserError, match="the data is open already; give it its images without labels too"):
         tiny(world[0], "wrn-10-1", open_data(world[1]), "refilled-few", unlabelled_classes="cat")
+
+
+def test_the_data_are_divided_for_images_without_labels_as_for_the_others(monkeypatch, world):
+    """Or some of the student's own test images would be among them."""
+    asked = {}
+    monkeypatch.setattr(prepare, "open_unlabelled", lambda *given, **how: asked.update(how))
+    settings = DataSettings(
+        unlabelled_classes="owl", split_seed=3, val_fraction=0.3, test_fraction=0.4, class_order="reversed",
+        skip_bad_images=True,
+    )  # fmt: skip
+    prepare.read_unlabelled(str(world[1]), settings, open_data(world[1]))
+    assert asked == {
+        "classes": "owl", "class_order": "reversed", "split_seed": 3, "val_fraction": 0.3,
+        "test_fraction": 0.4, "skip_bad_images": True,
+    }  # fmt: skip

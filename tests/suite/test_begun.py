@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_a_cell_that_another_process_trains_is_left_to_it(tmp_path):
         bench.run(cells)
         assert (bench.ledger.has(cells[0]), bench.ledger.has(cells[1])) == (False, True)
         assert said[-1] == "1 cells are in training in another process, and left to it"
-        assert [path.name for path in folder.iterdir()] == ["lock"]
+        assert list(folder.iterdir()) == []
     bench.run(cells)
     assert bench.ledger.has(cells[0])
 
@@ -228,3 +229,35 @@ def test_a_work_folder_that_is_a_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"cannot write to .*/file: not a directory; choose another --work"):
         bench.run(tiny_cells("student"))
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_cell_that_another_process_trains_as_a_teacher_is_left_to_it(tmp_path):
+    (cell,), said = tiny_cells(), []
+    places = Places(None, tmp_path)
+    bench = Bench(Ledger(tmp_path / "ledger.jsonl"), places, "cpu", said.append)
+    with places.teacher_to_train(cell.teacher):
+        bench.run([cell.teacher.as_cell()])
+    assert bench.ledger.records == []
+    assert said == ["1 cells are in training in another process, and left to it"]
+    with places.begun_folder(cell.teacher.as_cell()), places.teacher_to_train(cell.teacher) as ours:
+        assert not ours
+
+
+def test_a_checkpoint_can_be_forgotten_while_others_begin(tmp_path):
+    """As two processes do that clean up after an interruption, and a third that trains."""
+    places, (cell,) = Places(None, tmp_path), tiny_cells()
+
+    def begin(count):
+        for _ in range(count):
+            with places.begun_folder(cell) as folder:
+                if folder is not None:
+                    (folder / "checkpoint").write_text("of it")
+                    assert (folder / "checkpoint").read_text() == "of it"
+
+    def forget(count):
+        for _ in range(count):
+            places.forget(cell)
+
+    with ThreadPoolExecutor(3) as pool:
+        for work in [pool.submit(do, 300) for do in (begin, forget, forget)]:
+            work.result()

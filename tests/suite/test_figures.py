@@ -4,6 +4,8 @@ import io
 import json
 import shutil
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +24,11 @@ from refilled.suite import (
     get_table,
     make_figures,
 )
-from refilled.suite.figures import gradients, lines, weights
+from refilled.suite.cifar100 import gkd
+from refilled.suite.figures import convergence, gradients, lines, weights
+from refilled.suite.rows import TWO_STAGES
+from refilled.suite.tiny import tiny_cell
+from refilled.suite.validation import blind
 
 WANTED = {"overlap", "weights", "trusted", "tsne", "convergence", "strength", "shots", "gradients"}
 EXPERIMENTS = (
@@ -58,7 +64,8 @@ def test_every_figure_of_the_paper_is_made(studio, made):
         with Image.open(studio.places.work / "figures" / f"{name}.png") as image:
             assert min(image.size) > 300
             assert len(image.convert("L").getcolors()) > 10  # something is drawn
-        assert numbers["made_by"] == f"refilled bench --figures {name} --tiny"
+        work = studio.places.work
+        assert numbers["made_by"] == f"refilled bench --figures {name} --seeds 2 --work {work} --tiny"
         assert numbers["commit"]
 
 
@@ -126,6 +133,59 @@ def test_students_of_figures_are_trained_once(studio, made):
     assert numbers["stages"] == made["convergence"]["stages"]
 
 
+def convergence_cell(studio):
+    cell = studio.cell(gkd({}, TWO_STAGES, convergence.STUDENT, convergence.OVERLAP))
+    return blind(cell.with_settings(val_fraction=convergence.VAL_FRACTION, validate_every=1))
+
+
+def test_a_student_is_found_however_the_folder_is_written(studio, made, monkeypatch):
+    said, cell = [], convergence_cell(studio)
+    (studio.places.student_folder(cell) / "result.json").rename(studio.places.work / "kept.json")
+    monkeypatch.chdir(studio.places.work.parent)
+    places = Places(None, Path(studio.places.work.name))
+    other = dataclasses.replace(studio, places=places, say=said.append)
+    assert other.student(cell).epochs == 2  # its checkpoint is there: it is only measured again
+    assert said == [f"training for a figure: {cell.describe()}"]
+
+
+def test_a_student_that_another_process_trains_is_waited_for(studio, made):
+    said, cell = [], convergence_cell(studio)
+    other = dataclasses.replace(studio, say=said.append)
+    holding, going = threading.Event(), threading.Event()
+
+    def hold():
+        with studio.places.student_to_train(cell, lambda: None):
+            holding.set()
+            going.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait(20)
+    timer = threading.Timer(0.5, going.set)
+    timer.start()
+    assert other.student(cell).epochs == 2
+    assert said == [f"{cell.describe()}: another process trains it, and is waited for"]
+    thread.join()
+
+
+def test_convergence_is_of_a_teacher_that_has_not_seen_the_validation_images(studio, made):
+    cell = convergence_cell(studio)
+    assert made["convergence"]["cell"] == cell.describe()
+    config = json.loads((studio.places.student_folder(cell) / "config.json").read_text())
+    described = json.loads((Path(config["run"]["teacher"]) / "cell.json").read_text())
+    assert described["settings"]["data"]["val_fraction"] == convergence.VAL_FRACTION
+
+
+def test_students_of_figures_are_compiled_where_that_is_asked_for(studio, monkeypatch, tmp_path):
+    from refilled.suite.figures import figure
+
+    asked = {}
+    monkeypatch.setattr(figure, "distill", lambda *given, **how: asked.update(how))
+    cell = tiny_cell(gkd({}, "student", "wrn-16-2", 60))
+    dataclasses.replace(studio, places=Places(None, tmp_path), compile=True).student(cell)
+    assert asked["compile"]
+
+
 def test_gradients_are_those_of_the_last_layer():
     """Against autograd through a real last layer, instance by instance."""
     torch.manual_seed(0)
@@ -164,7 +224,8 @@ def test_what_is_missing_is_trained_where_the_figure_is_named_and_else_left_out(
     first = FIGURES[name].numbers(empty)
     shutil.rmtree(tmp_path / "teachers")
     assert FIGURES[name].numbers(empty).keys() == first.keys()
-    assert any((tmp_path / "teachers").iterdir())
+    # A student that is there is enough.
+    assert (tmp_path / "teachers").exists() == (name not in ("tsne", "convergence"))
 
 
 def test_missing_numbers_are_named(tmp_path):

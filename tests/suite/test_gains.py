@@ -1,5 +1,7 @@
 """Our gains stand beside the published ones, over the student that the paper compares with."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,3 +52,9 @@ def test_over_the_student_with_half_the_epochs(ledger):
 def test_nothing_where_the_paper_has_no_student(ledger):
     assert against_published(table("student", "refilled"), ledger, OverSeeds(2), {"student": "s"}) == []
     assert against_published(table("rkd", "refilled"), ledger, OverSeeds(2), {"student": "s"}) == []
+
+
+def test_a_run_without_the_measure_is_left_out(ledger):
+    """Not each run has looked at the nearest class mean."""
+    of_means = replace(table(*PAPER), measure="ncm")
+    assert against_published(of_means, ledger, OverSeeds(2), {"student": "s"}) == []

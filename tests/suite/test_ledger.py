@@ -11,6 +11,7 @@ from refilled.errors import UserError
 from refilled.methods.refilled_settings import TwoStageSettings
 from refilled.suite import Cell, Ledger, TeacherCell
 from refilled.suite.cell import BEFORE, pairs
+from refilled.suite.kinds import key_of
 from refilled.suite.ledger import commit
 
 CPU = torch.device("cpu")
@@ -77,6 +78,27 @@ def test_a_setting_that_is_younger_than_a_record_counts_with_its_default(tmp_pat
     assert Ledger(path).has(cell(fade=0.5))
 
 
+def test_a_setting_that_changes_nothing_changes_no_key(monkeypatch):
+    """So that what has begun is found again, by whoever brings the setting."""
+    from refilled.suite import cell as cells
+
+    now, usual = cell().key, cells._defaults
+    other = cell(strength=1.0)
+
+    def without(method):
+        groups = {group: dict(values) for group, values in usual(method).items()}
+        groups["train"].pop("precision", None)
+        groups["method"].pop("imitation", None)
+        return groups
+
+    monkeypatch.setattr(cells, "_defaults", without)
+    described = cell().to_json()
+    for one in (described, described["teacher"]):
+        one["settings"]["train"].pop("precision")
+        one["settings"]["method"].pop("imitation", None)
+    assert key_of(described) == now != other.key
+
+
 def test_a_default_that_changes_does_not_change_what_was_trained_before_there_was_the_setting(
     tmp_path, monkeypatch
 ):
@@ -106,6 +128,11 @@ def test_what_a_head_was_where_it_knew_some_classes_is_a_run_of_its_own(tmp_path
         assert every.with_settings(**{name: 0.5}).key != every.key
         some = replace(every, classes="1:6")
         assert some.with_settings(**{name: 0.5}).key == some.key
+    # nor is how a term fades that is not there
+    assert cell(head_fade=0.5).key == cell().key
+    heard = every.with_settings(head_share=0.5)
+    assert heard.with_settings(head_fade=0.5).key != heard.key
+    assert cell(head_fade=0.5, head_unlabelled=1.0).key != cell(head_unlabelled=1.0).key
 
 
 def test_a_cell_has_the_rate_that_it_says(tmp_path):
@@ -232,20 +259,24 @@ def test_what_others_append_is_taken(tmp_path):
         assert [record["key"] for record in ledger.records] == [cell(seed).key for seed in (1, 2, 3, 4)]
 
 
-def test_a_file_that_another_has_taken_the_place_of_is_read_anew(tmp_path):
+@pytest.mark.parametrize("others", [1, 3, 20], ids=["shorter", "as long", "longer"])
+def test_a_file_that_another_has_taken_the_place_of_is_read_anew(tmp_path, others):
+    """As when what other machines have measured is merged into it."""
     path = tmp_path / "ledger.jsonl"
     ours = Ledger(path)
     for seed in range(3):
         ours.append(cell(seed), measured(), CPU)
     other = tmp_path / "other.jsonl"
-    Ledger(other).append(cell(7), measured(), CPU)
+    for seed in range(10, 10 + others):
+        Ledger(other).append(cell(seed), measured(), CPU)
     other.replace(path)
     ours.refresh()
-    assert [ours.has(cell(seed)) for seed in (0, 7)] == [False, True]
+    assert [ours.has(cell(seed)) for seed in (0, 10, 9 + others)] == [False, True, True]
+    assert ours.broken == []
     Ledger(path).append(cell(8), measured(), CPU)
     ours.append(cell(9), measured(), CPU)
-    assert all(map(ours.has, map(cell, (7, 8, 9))))
-    assert len(Ledger(path).records) == len(ours.records) == 3
+    assert all(map(ours.has, map(cell, (8, 9, 10))))
+    assert len(Ledger(path).records) == len(ours.records) == others + 2
 
 
 def test_the_commit_is_that_of_the_code_that_runs(tmp_path, monkeypatch):

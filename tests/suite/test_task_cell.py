@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refilled.errors import UserError
-from refilled.suite import Ledger, TaskCell, TeacherCell, get_table
+from refilled.suite import Ledger, OverTasks, TaskCell, TeacherCell, get_table
 from refilled.suite.cell import pairs
 from refilled.suite.kinds import key_of
 
@@ -84,6 +84,17 @@ def test_parts_become_one_record(tmp_path):
     assert not again.has(cell(tasks=7))
     assert json.loads(ledger.path.read_text().splitlines()[0])["right"] == "10 15"
     assert cell().figures(record).startswith("51.67 ± ")
+
+
+def test_a_page_has_all_tasks_that_were_measured(tmp_path):
+    """More than the paper's too."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert OverTasks().for_page([cell()], ledger) == OverTasks(10_000)
+    ledger.append(cell(), cell().part(0, [10] * 12_000, 3.0, 10.0), CPU)
+    judge = OverTasks().for_page([cell("student"), cell()], ledger)
+    assert judge == OverTasks(12_000)
+    (record,) = ledger.find(judge.runs(cell()))
+    assert record["tasks"] == 12_000
 
 
 def test_one_task_has_no_interval():

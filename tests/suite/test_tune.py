@@ -11,7 +11,16 @@ from refilled.data import read_digits
 from refilled.errors import UserError
 from refilled.lock import locked_if_free
 from refilled.methods import METHODS, get_method
-from refilled.suite import Bench, Ledger, OverSeeds, Places, get_table, training_trials, tune_table
+from refilled.suite import (
+    Bench,
+    Ledger,
+    OverSeeds,
+    Places,
+    get_table,
+    incremental,
+    training_trials,
+    tune_table,
+)
 from refilled.suite.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
 
@@ -200,8 +209,16 @@ def test_a_table_of_embeddings_is_searched_by_them(tmp_path):
     assert set(chosen["settings"]) == {"comparison_tau_teacher", "comparison_tau_student"}
 
 
-def test_old_and_new_classes_are_searched_by_their_own_criterion(tmp_path):
+def test_old_and_new_classes_are_searched_by_their_own_criterion(tmp_path, monkeypatch):
     """On images that neither student nor teacher has seen; none of them a test image."""
+    opened, looked_at = [], []
+    read, hold = incremental.read_splits, incremental.choose_holding
+    monkeypatch.setattr(incremental, "read_splits", lambda *given: opened.append(read(*given)) or opened[-1])
+    monkeypatch.setattr(
+        incremental,
+        "choose_holding",
+        lambda name, parts, *given: looked_at.extend(parts) or hold(name, parts, *given),
+    )
     where = {"method": ("ewc",), "student": ("mobilenet-1",), "criterion": ("old", "harmonic")}
     paths = tune_table(
         get_table("cub-incremental"), where, bench(tmp_path), tmp_path / "out", 2, OverSeeds(1), tiny=True
@@ -216,6 +233,8 @@ def test_old_and_new_classes_are_searched_by_their_own_criterion(tmp_path):
     ]
     assert len(trials) == 2
     assert any(value > 0 for values in trials for value in values)
+    assert len(looked_at) == 4
+    assert all(part is splits.val for part, splits in zip(looked_at, opened))
 
 
 def test_a_search_is_one_processs_at_a_time(tmp_path, made_up):

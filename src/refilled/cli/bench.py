@@ -13,7 +13,6 @@ from refilled.errors import UserError
 from refilled.files import write_text
 from refilled.training import make_reporter
 
-_LEDGER = Path("results/ledger.jsonl")
 _SELECTION = ("overlap", "student", "method", "shots", "where")
 _TRAINING = ("together", "minutes", "keep_students")
 _IDLE = {
@@ -65,7 +64,7 @@ class BenchCommand:
     work: Path = suite.WORK
     """Folder for teachers, which are trained once, students of figures, trials of --tune, and trainings that
     were interrupted: they go on."""
-    ledger: Path = _LEDGER
+    ledger: Path = suite.LEDGER
     """File of finished runs; each is appended as it ends."""
     render: bool = False
     """Only write results/TABLE.md from the ledger."""
@@ -112,9 +111,10 @@ class BenchCommand:
         judge = table.judge(self.seeds, self.tasks, tiny=self.tiny, trial=self.tune is not None)
         ledger = self._ledger()
         if self.render and not ledger.path.exists():
-            raise UserError(
-                f"there is no ledger {ledger.path} to render {table.name} from; give --ledger FILE"
-            )
+            other = "run it first" if self.tiny else "give --ledger FILE"
+            raise UserError(f"there is no ledger {ledger.path} to render {table.name} from; {other}")
+        if self.keep_students and not isinstance(judge, suite.OverSeeds):
+            raise UserError(f"--keep-students is for tables of trainings; {table.name} is judged over tasks")
         places = suite.Places(self.data, self.work)
         check_number("--minutes", self.minutes, above=0)
         bench = suite.Bench(
@@ -131,9 +131,10 @@ class BenchCommand:
             say(f"{table.name}: {len(cells)} cells, {sum(map(ledger.has, cells))} of them in {ledger.path}")
             bench.run(cells)
         if not self.tiny:
-            judge = judge.for_page(filter(None, map(table.cell, table.points())), ledger.of)
-        options = judge.options() + (f" --ledger {self.ledger}" if self.ledger != _LEDGER else "")
-        command = f"refilled bench {table.name} --render{options}{' --tiny' if self.tiny else ''}"
+            judge = judge.for_page(filter(None, map(table.cell, table.points())), ledger)
+        work = self.work if self.tiny else suite.WORK  # a page is made of the ledger alone
+        options = judge.options() + suite.elsewhere(self.ledger, work, self.tiny)
+        command = f"refilled bench {table.name} --render{options}"
         page = suite.render(table, ledger, judge, command, tiny=self.tiny)
         if self.tiny:
             say(page)
@@ -160,6 +161,10 @@ class BenchCommand:
             raise UserError("--tune-epochs is for --tune: how long a trial is")
         if idle:
             raise UserError(f"{', '.join(idle)} does nothing with {asked[0]}: leave it out")
+        if self.tiny and (given := self._given(("ledger",))):
+            raise UserError(f"{given[0]} does nothing with --tiny, whose ledger is in --work: leave it out")
+        if self.render and not self.tiny and (given := self._given(("work",))):
+            raise UserError(f"{given[0]} does nothing with --render, which reads the ledger: leave it out")
         if self.table is None and not asked and (given := self._given(_IDLE["list"])):
             raise UserError(f"{', '.join(given)} of which table? refilled bench --list shows them")
         check_number("--seeds", self.seeds, least=1)

@@ -15,7 +15,7 @@ from refilled.suite.cell import Cell, TeacherCell
 from refilled.suite.figures import FIGURES, Studio, make_figures
 from refilled.suite.judging import SEEDS, OverSeeds, OverTasks
 from refilled.suite.ledger import Ledger
-from refilled.suite.places import WORK, Places
+from refilled.suite.places import LEDGER, WORK, Places, elsewhere
 from refilled.suite.render import render
 from refilled.suite.run import Bench
 from refilled.suite.table import Point, Table, shown
@@ -45,6 +45,7 @@ def get_table(name: str) -> Table:
 
 __all__ = [
     "FIGURES",
+    "LEDGER",
     "SEEDS",
     "TABLES",
     "WORK",
@@ -60,6 +61,7 @@ __all__ = [
     "TaskCell",
     "TeacherCell",
     "cells_of",
+    "elsewhere",
     "get_table",
     "make_figures",
     "render",

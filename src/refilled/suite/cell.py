@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar
 
 from refilled.methods import METHODS, get_method
@@ -79,7 +80,7 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for the same training, and for no other: 16 hexadecimal digits."""
-        return hashed(self.completed(self.to_json()))
+        return hashed(self.known_by(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:
         """All that describes the cell; settings in full, so that a default that changes is another cell."""
@@ -90,26 +91,25 @@ class Cell:
         return json.loads(json.dumps(described))
 
     @staticmethod
-    def completed(described: dict[str, Any]) -> dict[str, Any]:
-        """A description of :meth:`to_json`, now or by an earlier version, with what it lacks.
+    def known_by(described: dict[str, Any]) -> dict[str, Any]:
+        """A description of :meth:`to_json`, now or by an earlier version, without settings that are as usual:
+        a setting that is younger than the description is not missed.
 
-        A setting that the description lacks is younger than it, and counts as ``BEFORE`` says, else with its
-        default: whoever adds a setting gives it the default that changes nothing, and whoever changes that
-        default writes the old one down there.
+        As usual is what ``BEFORE`` says, else the default: whoever adds a setting gives it the default that
+        changes nothing, and whoever changes that default writes the old one down there.
         """
-        full = dict(described)
-        if described["method"] in METHODS:
-            defaults = what_settings(*sort_settings(get_method(described["method"]), {}))
-            given = _as_named_now(described)
-            full["settings"] = {
-                group: {name: BEFORE.get(name, value) for name, value in values.items()}
-                | given.get(group, {})
-                for group, values in defaults.items()
+        known: dict[str, Any] = json.loads(json.dumps(described))
+        if known["method"] in METHODS:
+            usual = _usual(known["method"])
+            known["method"] = _filed_as(known["method"])
+            canonical = _usual(known["method"])
+            full = {
+                group: values | _as_named_now(described).get(group, {}) for group, values in usual.items()
             }
-            full["method"] = _filed_as(described["method"])
-        if described["teacher"] is not None:
-            full["teacher"] = Cell.completed(described["teacher"])
-        return json.loads(json.dumps(full))
+            known["settings"] = {group: unusual(values, canonical[group]) for group, values in full.items()}
+        if known["teacher"] is not None:
+            known["teacher"] = Cell.known_by(described["teacher"])
+        return known
 
     def resolved(self) -> dict[str, Any]:
         """All settings that decide what comes out, those with their default value too."""
@@ -201,6 +201,25 @@ class Cell:
         return f"{100 * record[judged]:.2f} %{where}, {record['seconds']:.0f} s"
 
 
+def _usual(method: str) -> dict[str, dict[str, Any]]:
+    """What the settings of a method mean where a description lacks them, by their groups."""
+    return {
+        group: {name: BEFORE.get(name, value) for name, value in values.items()}
+        for group, values in _defaults(method).items()
+    }
+
+
+@cache
+def _defaults(method: str) -> dict[str, dict[str, Any]]:
+    """As plain data."""
+    return json.loads(json.dumps(what_settings(*sort_settings(get_method(method), {}))))
+
+
+def unusual(settings: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """Those that are not as usual."""
+    return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
+
+
 def _as_named_now(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of a description by their names of today, and without what does nothing for its classes.
 
@@ -247,9 +266,9 @@ def _filed_as(method: str) -> str:
     return next(name for name in METHODS if get_method(name).stages is stages)
 
 
-def hashed(completed: dict[str, Any]) -> str:
-    """Key of a cell that is described in full."""
-    text = json.dumps([PROTOCOL, completed], sort_keys=True)
+def hashed(known_by: dict[str, Any]) -> str:
+    """Key of a cell that is known by this."""
+    text = json.dumps([PROTOCOL, known_by], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -3,7 +3,8 @@
 Each way says which cells a place is made of, and how their records become a number, a gain and a legend.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,12 +12,12 @@ from refilled.checks import check_number
 from refilled.errors import UserError
 from refilled.evaluation import half_interval, spread
 from refilled.suite.kinds import AnyCell
+from refilled.suite.ledger import Ledger
 from refilled.suite.task_cell import TASKS, TaskCell
 
 SEEDS = 3
 TINY_TASKS, TRIAL_TASKS = 4, 500
 Records = Sequence[dict[str, Any]]
-Finder = Callable[[AnyCell], dict[str, Any] | None]
 
 
 class Judge(Protocol):
@@ -40,14 +41,9 @@ class Judge(Protocol):
     def effort(self, records: Records) -> str:
         """What was run."""
 
-    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "Judge":
-        """How a page is judged that others read, whatever was just run: nothing that was measured is left
-        out.
-
-        Args:
-            table: its cells.
-            found: what was measured of a cell, in one record; None: nothing.
-        """
+    def for_page(self, table: Iterable[AnyCell], ledger: Ledger) -> "Judge":
+        """How a page of a table's cells is judged that others read, whatever was just run: nothing that was
+        measured is left out."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,13 @@ class OverSeeds:
         """What a command says to get it, where it is not the usual."""
         return f" --seeds {self.seeds}" if self.seeds != SEEDS else ""
 
-    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "OverSeeds":
-        """With the usual number of seeds at least, and with as many as any cell has, from 0 on."""
-        seeds = max(self.seeds, SEEDS)
+    def for_page(self, table: Iterable[AnyCell], ledger: Ledger) -> "OverSeeds":
+        """With the usual number of seeds at least, and up to the last one that any cell has: one before it
+        may have broken down."""
+        seeds, known = max(self.seeds, SEEDS), {record["cell"].get("seed", 0) for record in ledger.records}
         for cell in table:
-            while found(cell.with_seed(seeds)) is not None:
-                seeds += 1
+            others = (seed for seed in known if seed >= seeds)
+            seeds = max([seeds, *(seed + 1 for seed in others if ledger.of(cell.with_seed(seed)))])
         return OverSeeds(seeds)
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:
@@ -136,9 +133,9 @@ class OverTasks:
         """What a command says to get it, where it is not the usual."""
         return f" --tasks {self.tasks}" if self.tasks != TASKS else ""
 
-    def for_page(self, table: Iterable[AnyCell], found: Finder) -> "OverTasks":
+    def for_page(self, table: Iterable[AnyCell], ledger: Ledger) -> "OverTasks":
         """With as many tasks as any cell has."""
-        records = filter(None, map(found, table))
+        records = ledger.find(cell for one in table for cell in OverTasks(sys.maxsize).runs(one))
         return OverTasks(max([self.tasks, *(record["tasks"] for record in records)]))
 
     def runs(self, cell: AnyCell) -> list[AnyCell]:

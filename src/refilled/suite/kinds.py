@@ -17,4 +17,4 @@ def key_of(described: dict[str, Any]) -> str:
     kind = described.get("kind", Cell.kind)
     if kind not in _KINDS:
         raise ValueError(f"unknown kind of cell {kind!r}")
-    return hashed(_KINDS[kind].completed(described))
+    return hashed(_KINDS[kind].known_by(described))

@@ -23,6 +23,9 @@ try:
 except ImportError:  # Windows: appending one line with one write is all there is
     fcntl = None  # type: ignore[assignment]
 
+_TAIL = 500
+"""Bytes by which the end of what was read is known again: a record says when it was made."""
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -53,6 +56,8 @@ class Ledger:
         self.broken: list[Broken] = []
         self._by_key: dict[str, list[dict[str, Any]]] = {}
         self._offset, self._line = 0, 0  # what was read: bytes, and lines before them
+        self._tail = b""
+        """The end of what was read."""
 
     def refresh(self) -> None:
         """Take what other processes have appended since the file was read."""
@@ -63,11 +68,12 @@ class Ledger:
                 self._read(file)
 
     def _read(self, file: BinaryIO) -> None:
-        """Everything from where the last reading ended; all of it where the file has become shorter: it is
-        another one, as a checkout may put in its place."""
-        if file.seek(0, os.SEEK_END) < self._offset:
+        """Everything from where the last reading ended; all of it where that is no longer the end of what
+        was read: it is another file, as a checkout may put in its place."""
+        file.seek(self._offset - len(self._tail))
+        if file.read(len(self._tail)) != self._tail:
             self._forget()
-        file.seek(self._offset)
+            file.seek(0)
         content = file.read()
         for number, line in enumerate(content.split(b"\n"), start=self._line + 1):
             if not line.strip():
@@ -79,8 +85,13 @@ class Ledger:
                 self._take(record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UserError) as problem:
                 self.broken.append(Broken(number, f"{type(problem).__name__}: {problem}"))
+        self._went_past(content)
+
+    def _went_past(self, content: bytes) -> None:
+        """That much more is known."""
         self._offset += len(content)
         self._line += content.count(b"\n")
+        self._tail = (self._tail + content)[-_TAIL:]
 
     def notes(self) -> list[str]:
         """A line for each record that could not be read."""
@@ -126,8 +137,7 @@ class Ledger:
                 line = b"\n" + line
             file.write(line)
             file.flush()
-            self._offset += len(line)
-            self._line += line.count(b"\n")
+            self._went_past(line)
         self._take(json.loads(line))
         return record
 

@@ -3,17 +3,18 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from refilled.errors import UserError
-from refilled.lock import locked_if_free
+from refilled.lock import locked, locked_if_free
 from refilled.suite.cell import Cell, TeacherCell, hashed
 
 DATA_VARIABLE = "REFILLED_DATA"
-WORK = Path("runs/bench")
+WORK, LEDGER = Path("runs/bench"), Path("results/ledger.jsonl")
+"""Where everything is unless a command says otherwise."""
 DESCRIPTION = "cell.json"
 """What a teacher is, in its run folder."""
 
@@ -45,7 +46,7 @@ class Places:
             raise UserError(
                 f"no such folder: {folder}; --data or {DATA_VARIABLE} names the one that holds the data sets"
             )
-        return f"{name}:{folder}"
+        return f"{name}:{folder.resolve()}"  # as runs write it down: the same from everywhere
 
     def check_work(self) -> None:
         """Refuse a folder for work that nothing can be written to, before anything is trained."""
@@ -60,7 +61,7 @@ class Places:
         trained, is found by its description."""
         key, classes = teacher.as_cell().key, (teacher.classes or "all").replace(":", "-")
         name = f"{teacher.data}-{classes}-{teacher.network}"
-        folder = self.work / "teachers" / f"{name}-{key}"
+        folder = self.work.resolve() / "teachers" / f"{name}-{key}"
         others = [] if folder.exists() else sorted(folder.parent.glob(f"{name}-*/{DESCRIPTION}"))
         found = (other.parent for other in others if _key_of(other) == key)
         return next(found, folder)
@@ -70,31 +71,45 @@ class Places:
         return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
 
     @contextmanager
+    def student_to_train(self, cell: Cell, waiting: Callable[[], None]) -> Iterator[Path]:
+        """The same folder, once no other process trains it; until then ``waiting`` is called."""
+        with locked(self._lock(f"student-{cell.key}"), waiting, "--work"):
+            yield self.student_folder(cell)
+
+    @contextmanager
     def begun_folder(self, cell: Cell) -> Iterator[Path | None]:
         """Where a cell in training has its checkpoint; None while another process has it in training."""
         folder = self._begun(cell)
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked_if_free(folder / "lock", "--work") as ours:
+        with self._to_train(cell) as ours:
+            if ours:
+                folder.mkdir(parents=True, exist_ok=True)
             yield folder if ours else None
 
     @contextmanager
     def teacher_to_train(self, teacher: TeacherCell) -> Iterator[bool]:
-        """Whether a teacher is ours to train, within the ``with``; else another process trains it."""
+        """Whether a teacher is ours to train, within the ``with``; else another process trains it, as a
+        teacher or as a cell."""
+        with self._to_train(teacher.as_cell()) as ours:
+            yield ours
+
+    @contextmanager
+    def _to_train(self, cell: Cell) -> Iterator[bool]:
+        """Whether a training is ours. Its lock lies apart from its folder, which may be deleted."""
+        with locked_if_free(self._lock(cell.key), "--work") as ours:
+            yield ours
+
+    def _lock(self, name: str) -> Path:
         locks = self.work / "locks"
         locks.mkdir(parents=True, exist_ok=True)
-        with locked_if_free(locks / self.teacher_folder(teacher).name, "--work") as ours:
-            yield ours
+        return locks / name
 
     def forget(self, cell: Cell) -> None:
         """Delete the checkpoint of a cell that is done, unless another process has it in training."""
-        folder = self._begun(cell)
-        if not folder.exists():
+        if not self._begun(cell).exists():
             return
-        with locked_if_free(folder / "lock", "--work") as ours:
-            pass
-        # Closed first, as Windows deletes no open file. Who begins just now trains it once more; no harm.
-        if ours:
-            shutil.rmtree(folder, ignore_errors=True)
+        with self._to_train(cell) as ours:
+            if ours:
+                shutil.rmtree(self._begun(cell), ignore_errors=True)
 
     def has_begun(self) -> bool:
         """Whether there is a checkpoint of any cell."""
@@ -104,9 +119,16 @@ class Places:
         return self.work / "begun" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
 
 
+def elsewhere(ledger: Path, work: Path, tiny: bool) -> str:
+    """What a command says of files that are not where they usually are; of tiny cells the ledger is among
+    the work."""
+    said = "" if tiny or ledger == LEDGER else f" --ledger {ledger}"
+    return said + (f" --work {work}" if work != WORK else "") + (" --tiny" if tiny else "")
+
+
 def _key_of(description: Path) -> str | None:
     """The key that the described cell has today; None where nothing can be read."""
     try:
-        return hashed(Cell.completed(json.loads(description.read_text())))
+        return hashed(Cell.known_by(json.loads(description.read_text())))
     except (OSError, ValueError, KeyError):
         return None

@@ -124,7 +124,7 @@ def _teachers(found: list[dict[str, Any]], ledger: Ledger) -> list[str]:
     told = []
     for teacher in described.values():
         records = ledger.filed(teacher)
-        numbers = " and ".join(f"{100 * record['test_accuracy']:.2f}" for record in records)
+        numbers = " and ".join(dict.fromkeys(f"{100 * record['test_accuracy']:.2f}" for record in records))
         classes = f"classes {teacher['classes']}" if teacher["classes"] else "all classes"
         held_out = teacher["settings"].get("data", {}).get("val_fraction", 0)
         part = f", {100 * held_out:.0f} % of the images held out" if held_out else ""

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from refilled.checks import check_number
 from refilled.evaluation import half_interval
 from refilled.fewshot import plain_settings, settings_of
-from refilled.suite.cell import Cell, TeacherCell, hashed, pairs
+from refilled.suite.cell import Cell, TeacherCell, hashed, pairs, unusual
 
 TASKS = 10_000
 """As in the paper."""
@@ -63,7 +63,7 @@ class TaskCell:
     @property
     def key(self) -> str:
         """The same for the same method on the same tasks, however many of them: 16 hexadecimal digits."""
-        return hashed(self.completed(self.to_json()))
+        return hashed(self.known_by(self.to_json()))
 
     def to_json(self) -> dict[str, Any]:
         """All that describes the cell; settings in full, so that a default that changes is another cell."""
@@ -74,15 +74,16 @@ class TaskCell:
         return json.loads(json.dumps(described))
 
     @staticmethod
-    def completed(described: dict[str, Any]) -> dict[str, Any]:
-        """As :meth:`Cell.completed`, for settings of tasks: one that is younger than the description has its
+    def known_by(described: dict[str, Any]) -> dict[str, Any]:
+        """As :meth:`Cell.known_by`, for settings of tasks: one that is younger than the description has its
         default."""
-        full = dict(described)
-        full["settings"] = plain_settings(settings_of(described["method"])) | described["settings"]
-        full["network"] = Cell.completed(described["network"])
+        full = json.loads(json.dumps(described))
+        usual = json.loads(json.dumps(plain_settings(settings_of(described["method"]))))
+        full["settings"] = unusual(full["settings"], usual)
+        full["network"] = Cell.known_by(described["network"])
         if described["teacher"] is not None:
-            full["teacher"] = Cell.completed(described["teacher"])
-        return json.loads(json.dumps(full))
+            full["teacher"] = Cell.known_by(described["teacher"])
+        return full
 
     def resolved(self) -> dict[str, Any]:
         """All settings of the method, those with their default value too."""

@@ -10,11 +10,12 @@ import torch
 from refilled.errors import UserError
 from refilled.runs.distill import distill
 from refilled.runs.folder import RESULT
-from refilled.runs.result import Result
+from refilled.runs.result import Result, read_result
 from refilled.suite.cell import Cell
+from refilled.suite.judging import OverSeeds
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
-from refilled.suite.places import WORK, Places
+from refilled.suite.places import Places, elsewhere
 from refilled.suite.run import Bench
 from refilled.suite.table import Table
 from refilled.suite.tiny import tiny_cell, tiny_table
@@ -75,15 +76,25 @@ class Studio:
         return folder
 
     def student(self, cell: Cell) -> Result:
-        """The cell's student in a run folder of its own; trained once, an interrupted training goes on."""
-        teacher, folder = self.teacher(cell), self.places.student_folder(cell)
-        if not (folder / RESULT).exists():
+        """The cell's student in a run folder of its own; trained once, by one process: an interrupted
+        training goes on. Once it is there its teacher is not missed."""
+        told: list[str] = []
+
+        def waiting() -> None:
+            if not told:
+                told.append(f"{cell.describe()}: another process trains it, and is waited for")
+                self.say(told[0])
+
+        with self.places.student_to_train(cell, waiting) as folder:
+            if (folder / RESULT).exists():
+                return read_result(folder, self.torch_device)
             self.may_train(f"student {folder}")
+            teacher = self.teacher(cell)
             self.say(f"training for a figure: {cell.describe()}")
-        return distill(
-            teacher, cell.student, self.places.data_spec(cell.data), cell.method, folder,
-            resume=True, progress=False, device=self.device, compile=self.compile, **cell.arguments(),
-        )  # fmt: skip
+            return distill(
+                teacher, cell.student, self.places.data_spec(cell.data), cell.method, folder,
+                resume=True, progress=False, device=self.device, compile=self.compile, **cell.arguments(),
+            )  # fmt: skip
 
     def may_train(self, what: str) -> None:
         """Refuse what is not there where nothing is trained."""
@@ -92,12 +103,11 @@ class Studio:
 
     def bench(self, options: str) -> str:
         """A command that makes what is missing."""
-        work = f" --work {self.places.work}" if self.places.work != WORK else ""
-        return f"refilled bench {options}{work}{' --tiny' if self.tiny else ''}"
+        return f"refilled bench {options}{elsewhere(self.ledger.path, self.places.work, self.tiny)}"
 
     def command(self, name: str) -> str:
         """The command that makes a figure."""
-        return f"refilled bench --figures {name}{' --tiny' if self.tiny else ''}"
+        return self.bench(f"--figures {name}{OverSeeds(self.seeds).options()}")
 
 
 @dataclass(frozen=True)
