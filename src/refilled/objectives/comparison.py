@@ -59,7 +59,7 @@ def comparison_matching(
             among equally far ones those of lower index. None: all.
 
     Returns:
-        Scalar; float64 for float64 embeddings, else float32.
+        Scalar; float64 for float64 embeddings, else float32. NaN where an embedding is not finite.
     """
     check_rows(labels, student=student, teacher=teacher)
     check_temperature(SMALLEST_TAU, tau_student=tau_student, tau_teacher=tau_teacher)
@@ -74,7 +74,9 @@ def comparison_matching(
         size = len(labels)
         block = max(1, min(size, _BLOCK_ELEMENTS // max(size, 1)))
         settings = (tau_student, tau_teacher, margin, max_impostors)
-        total, tuples = unit_student.sum() * 0.0, unit_student.new_zeros(())
+        # No tuple has an embedding that is NaN: nothing is farther away. The loss has to be NaN all the same.
+        total = (unit_student.sum() + unit_teacher.sum()) * 0.0
+        tuples = unit_student.new_zeros(())
         for start in range(0, size, block):
             rows = torch.arange(start, min(start + block, size), device=labels.device)
             arguments = (unit_student, unit_teacher, labels, rows, *settings)

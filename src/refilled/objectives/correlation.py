@@ -57,5 +57,5 @@ def _standard_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     centred = x - x.mean(dim=1, keepdim=True)
     squared = centred.square().sum(dim=1, keepdim=True)
     rounding = (8 * torch.finfo(x.dtype).eps) ** 2 * x.detach().square().sum(dim=1, keepdim=True)
-    varied = squared > rounding.clamp(min=torch.finfo(x.dtype).tiny)
+    varied = ~(squared <= rounding.clamp(min=torch.finfo(x.dtype).tiny))  # NaN is seen in the loss
     return torch.where(varied, centred, 0.0) * torch.where(varied, squared, 1.0).rsqrt(), varied[:, 0]

@@ -74,4 +74,5 @@ def _of_length_1(rows: Tensor) -> Tensor:
     largest = rows.detach().abs().amax(dim=1, keepdim=True)
     rows = rows / torch.where(largest > 0, largest, 1.0)
     squared = rows.square().sum(dim=1, keepdim=True)
-    return torch.where(squared > 0, rows * torch.where(squared > 0, squared, 1.0).rsqrt(), 0.0)
+    is_zero = squared <= 0  # NaN is not: it is seen in the loss
+    return torch.where(is_zero, 0.0, rows * torch.where(is_zero, 1.0, squared).rsqrt())

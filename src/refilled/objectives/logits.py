@@ -53,5 +53,5 @@ def _standardised(logits: Tensor) -> Tensor:
     centred = logits - logits.mean(dim=1, keepdim=True)
     variance = centred.square().mean(dim=1, keepdim=True)
     rounding = (8 * torch.finfo(logits.dtype).eps) ** 2 * logits.detach().square().mean(dim=1, keepdim=True)
-    varied = variance > rounding
+    varied = ~(variance <= rounding)  # NaN is seen in the loss
     return torch.where(varied, centred, 0.0) * torch.where(varied, variance, 1.0).rsqrt()

@@ -117,7 +117,7 @@ def _squared_distances(gram: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Squared distances [B, B], 1 between equal embeddings, and which pairs are apart."""
     both = lengths[:, None] + lengths
     squared = both - 2.0 * gram
-    apart = squared > 64 * torch.finfo(gram.dtype).eps * both.detach()  # less is rounding
+    apart = ~(squared <= 64 * torch.finfo(gram.dtype).eps * both.detach())  # less is rounding; NaN is not
     apart = apart & ~torch.eye(len(gram), dtype=torch.bool, device=gram.device)
     return torch.where(apart, squared, 1.0), apart
 
