@@ -8,30 +8,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
+
+from refilled.models.extras import import_extra
 
 
 @pytest.fixture(scope="session")
 def working_torchvision():
-    """Let torchvision be imported, also beside a torch that its wheel was not built for.
-
-    timm and transformers import it, but use none of its compiled operators. Beside a CPU-only torch its
-    import fails for two operators that were not registered; their schemas are enough.
-    """
-    try:
-        import torchvision
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision  # noqa: F401
-
-        yield library  # schemas live as long as the library that defined them
-    else:
-        yield None
+    """timm and transformers can be imported by name, as after the first model of either was loaded."""
+    import_extra("timm", "timm")
 
 
 def write_images(folder: Path, count: int, colour: int, side: int = 8) -> None:

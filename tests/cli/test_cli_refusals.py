@@ -42,6 +42,7 @@ from .outcomes import ENVIRONMENT, TINY, refusal
         (("--device", "nonsense"), "unknown device 'nonsense'"),
         (("--device", "meta"), "unknown device 'meta'"),
         (("--device", "hpu"), "unknown device 'hpu'"),
+        (("--device", "gpu"), "device 'gpu' is called cuda here"),
         (("--device", "xla"), "unknown device 'xla'"),
         (("--image-size", "0"), "image_size must be at least"),
         (("--image-size", "-5"), "image_size must be at least"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .outcomes import TINY
+from .outcomes import TINY, refusal
 
 
 def test_train_and_evaluate(command, image_folder):
@@ -22,6 +22,22 @@ def test_train_and_evaluate(command, image_folder):
     assert (code, err) == (0, "")
     assert f"test: top-1 {accuracy} % of 6 images" in out
     assert "hardest classes: " in out
+    assert "more are in other parts" not in out
+
+
+def test_a_part_of_other_data_is_told_and_all_of_it_can_be_had(command, trained, image_folder):
+    """Of images that the student has never seen a fifth would be few."""
+    image_folder(["cat", "dog"], name="fresh")
+    _, out, _ = command("evaluate", "teacher", "fresh")
+    told = re.search(r"of (\d+) images\n(\d+) more are in other parts.*--part all takes every one", out)
+    assert int(told[1]) + int(told[2]) == 16
+    code, out, _ = command("evaluate", "teacher", "fresh", "--part", "all")
+    assert code == 0
+    assert re.search(r"all: top-1 [\d.]+ % of 16 images\n", out)
+    assert "other parts" not in out
+    for part in ("train", "test"):
+        image_folder(["cat", "dog"], name=f"parts/{part}")
+    assert "other parts" not in command("evaluate", "teacher", "parts")[1]  # they come divided
 
 
 def test_distill_without_comparison(distill):
@@ -29,6 +45,34 @@ def test_distill_without_comparison(distill):
     assert code == 0
     assert "add --compare to see whether the teacher helped" in out
     assert "3 of 3 classes shared (100%)" in err
+
+
+def test_the_student_alone_is_not_sent_to_a_comparison(distill):
+    code, out, _ = distill("--method", "student")
+    assert code == 0
+    assert "--compare" not in out
+
+
+def test_who_keeps_the_teachers_classes_is_told_how_they_are_judged(distill, image_folder):
+    image_folder(["dog", "emu"], name="others")
+    code, out, _ = distill("--keep-teacher-classes", data="others")
+    assert code == 0
+    assert "how well it knows the teacher's classes: refilled evaluate mine THEIR-IMAGES" in out
+
+
+def test_an_out_among_the_data_is_refused(command, image_folder, snapshot):
+    image_folder(["cat", "dog"])
+    before = snapshot()
+    for out in ("photos/run", "photos", "photos/cat/run"):
+        said = refusal(command("train", "photos", "--student", "convnet-1", *TINY, "--out", out, "--resume"))
+        assert f"{out} lies in the data, photos" in said or "photos" in said
+    assert snapshot() == before
+    assert command("train", "photos", "--student", "convnet-1", *TINY, "--out", "photos run")[0] == 0
+
+
+def test_one_epoch_is_one(command, image_folder):
+    image_folder(["cat", "dog"])
+    assert "(1 epoch, " in command("train", "photos", "--student", "convnet-1", *TINY, "--epochs", "1")[1]
 
 
 def test_the_verdict(distill, image_folder):

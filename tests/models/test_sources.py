@@ -83,7 +83,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, spec, module, ex
 
 def test_a_torchvision_for_another_torch_is_named_with_both_versions(monkeypatch):
     def fail(name):
-        raise RuntimeError("operator torchvision::nms does not exist")
+        raise RuntimeError("operator torchvision::other does not exist")
 
     versions = {"torch": "2.13.0", "torchvision": "0.1.2"}
     monkeypatch.setattr("refilled.models.extras.find_spec", lambda name: object())
@@ -93,6 +93,19 @@ def test_a_torchvision_for_another_torch_is_named_with_both_versions(monkeypatch
         UserError, match=r"torchvision 0\.1\.2 does not work with torch 2\.13\.0.*Install the two together"
     ):
         import_extra("timm", "timm")
+
+
+def test_a_torchvision_whose_operators_are_not_there_is_imported_all_the_same():
+    """As a person has it who installs torch for CPUs, and timm."""
+    code = """
+import sys
+from refilled.models.extras import import_extra, _SCHEMAS
+import_extra("timm", "timm")
+assert "torchvision" in sys.modules and len(_SCHEMAS) <= 1
+from torchvision.transforms import v2
+import_extra("transformers", "hf")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_other_failures_of_an_import_are_not_hidden(monkeypatch):

@@ -113,6 +113,9 @@ def test_metadata_and_arguments_come_first(tmp_path):
 def test_unnamed_classes_are_numbered(tmp_path):
     network = load(f"timm:test_resnet@{write(tiny('test_resnet'), tmp_path / 'm.safetensors')}")
     assert list(network.classes) == [f"class {label}" for label in range(5)]
+    (note,) = network.notes
+    assert "m.safetensors names no classes, so that no other model shares its 5" in note
+    assert f'{tmp_path / "m.json"}, {{"classes": [...]}}' in note
 
 
 def test_a_thousand_unnamed_classes_are_taken_for_imagenets_and_it_is_said(tmp_path):

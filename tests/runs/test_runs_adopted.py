@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from refilled.errors import UserError
 from refilled.models import load, read_network
@@ -49,6 +49,14 @@ def hf_model(classes):
     processor = {"size": {"height": 16, "width": 16}, "image_mean": [0.5] * 3, "image_std": [0.3] * 3}
     Path("model/preprocessor_config.json").write_text(json.dumps(processor))
     return "hf:model"
+
+
+def test_what_is_to_know_of_a_teacher_is_told_once(tiny, image_folder, capsys):
+    """Here that its file names no classes."""
+    spec = timm_model(["cat", "dog"])
+    save_file(load_file("model.safetensors"), "model.safetensors")
+    tiny(spec, "wrn-10-1", image_folder(DATA), progress=True)
+    assert " ".join(capsys.readouterr().err.split()).count("model.safetensors names no classes") == 1
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

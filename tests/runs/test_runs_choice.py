@@ -70,3 +70,21 @@ def test_a_run_that_has_begun_keeps_its_method(teacher, tmp_path):
     assert chosen(out=out, **settings) == ("refilled", [])
     again = distill(teacher, "convnet-1", "digits", "auto", out, resume=True, progress=False, **settings)
     assert again.method == "refilled"
+
+
+def test_where_the_teacher_knows_all_classes_the_better_method_is_named(monkeypatch, teacher, capsys):
+    """With many images; with few, refilled-few is the one that was measured."""
+    settings = FAST | {"classes": "0:5"}
+
+    def said(method, **changes):
+        distill(teacher, "convnet-1", "digits", method, **(settings | changes))
+        return "--method kd" in " ".join(capsys.readouterr().err.split())
+
+    assert not said("auto")
+    monkeypatch.setattr(choice, "FEW_IMAGES", 100)
+    assert [said("auto"), said("refilled"), said("kd"), said("auto", classes="2:7")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -81,7 +81,8 @@ def test_sentences():
     clear = verdict([0.80, 0.82, 0.84], [0.70, 0.71, 0.75], images=5000)
     assert clear.sentence() == ("The teacher helped: +10.00 points (95 % interval +7.52 to +12.48, 3 seeds).")
     assert verdict([0.5], [0.9]).sentence().startswith("The teacher did harm: -40.00 points")
-    assert verdict([0.5], [0.9]).sentence().endswith("one seed). Repeat with --seeds 3 to be surer.")
+    once = verdict([0.5], [0.9]).sentence()
+    assert once.endswith("one seed: of the draw of test images alone). Repeat with --seeds 3 to be surer.")
     narrow = verdict([0.5, 0.51, 0.5], [0.5, 0.5, 0.51], images=5000)
     assert narrow.sentence().startswith("No clear difference: +0.00 points")
     wide = verdict([0.4, 0.7], [0.6, 0.6], images=5000)
@@ -157,6 +158,17 @@ def test_a_comparison_is_resumed_and_extended(teacher, image_folder):
     assert len(more.with_teacher) == len(more.alone) == 2
 
 
+def test_a_verdict_is_not_given_up_for_one_over_fewer_seeds(teacher, image_folder):
+    known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
+    compare(known, "convnet-1", photos, out="mine", seeds=2, **TINY)
+    before = Path("mine/verdict.json").read_bytes()
+    with pytest.raises(
+        UserError, match=r"mine/verdict.json is over 2 seeds already; .*: --seeds 2"
+    ):
+        compare(known, "convnet-1", photos, out="mine", resume=True, **TINY)
+    assert Path("mine/verdict.json").read_bytes() == before
+
+
 def test_nothing_is_written_without_out(teacher, image_folder, snapshot):
     known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
     before = snapshot()
@@ -192,3 +204,7 @@ def test_a_verdict_on_students_that_keep_says_what_it_is_about():
     assert "own classes" not in found.sentence()
     assert keeping.sentence() == f"{found.sentence()} This is about images of the student's own classes."
     assert [row[0] for row in keeping.rows()] == ["refilled", "student that only keeps"]
+    assert found.hint() == keeping.hint() == ""
+    worse = verdict([0.5, 0.5], [0.4, 0.4], images=5000)
+    assert worse.hint()
+    assert replace(worse, keeping=True).hint() == ""  # the teacher's number is among fewer classes

@@ -1,6 +1,6 @@
 """``refilled bench``"""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -135,6 +135,8 @@ class BenchCommand:
         work = self.work if self.tiny else suite.WORK  # a page is made of the ledger alone
         options = judge.options() + suite.elsewhere(self.ledger, work, self.tiny)
         command = f"refilled bench {table.name} --render{options}"
+        if self.tiny:  # nobody else reads it
+            table = replace(table, axes=table.chosen(where))
         page = suite.render(table, ledger, judge, command, tiny=self.tiny)
         if self.tiny:
             say(page)

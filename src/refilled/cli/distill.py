@@ -72,7 +72,13 @@ class DistillCommand:
             print_verdict(verdict, self.out)
         else:
             print_accuracy(verdict.with_teacher, self.out)
-            say("add --compare to see whether the teacher helped", style="dim")
+            if get_method(verdict.with_teacher[0].method).needs_teacher:
+                say("add --compare to see whether the teacher helped", style="dim")
+        if self.training.keep_teacher_classes:
+            say(
+                f"how well it knows the teacher's classes: refilled evaluate {self.out} THEIR-IMAGES",
+                style="dim",
+            )
 
 
 def print_verdict(verdict: Verdict, out: Path) -> None:

@@ -22,7 +22,8 @@ class EvaluateCommand:
     """A finished run folder."""
     data: Data
     part: str = "test"
-    """test, val or train; where a split has to be made it is the run's own."""
+    """test, val or train; where a split has to be made it is the run's own. all: every image, for data of
+    which the student has seen none."""
     device: str = "auto"
     """cpu, cuda or mps; auto: cuda where there is one."""
     skip_bad_images: bool = False
@@ -44,6 +45,12 @@ class EvaluateCommand:
             say(f"{found.skipped} images could not be read and are left out")
         top5 = f", top-5 {100 * found.top5:.2f} %" if found.top5 is not None else ""
         say(f"{found.part}: top-1 {100 * found.accuracy:.2f} %{top5} of {found.images} images", style="bold")
+        if found.apart:
+            say(
+                f"{found.apart} more are in other parts, divided as the run divides its own data; if the "
+                f"student has seen none of these images, --part all takes every one",
+                style="dim",
+            )
         measured = [(name, share) for name, share in found.per_class.items() if share is not None]
         worst = sorted(measured, key=lambda item: item[1])[:5]
         say("hardest classes: " + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst))

@@ -30,5 +30,5 @@ def print_table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 def print_accuracy(results: tuple[Result, ...], out: Path) -> None:
     """One line for runs that are compared with nothing."""
     first = results[0]
-    time = f"{first.epochs} epochs, {first.seconds:.1f} s"
+    time = f"{first.epochs} epoch{'s' * (first.epochs != 1)}, {first.seconds:.1f} s"
     say(f"test accuracy {accuracy_text(results)} ({time}), in {out}")

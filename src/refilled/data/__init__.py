@@ -13,7 +13,7 @@ from refilled.data.cifar100 import find_cifar100, read_cifar100
 from refilled.data.cub import find_cub, read_cub
 from refilled.data.digits import read_digits
 from refilled.data.dogs import find_dogs, read_dogs
-from refilled.data.folder import images_under, read_folder
+from refilled.data.folder import find_parts, images_under, read_folder
 from refilled.data.images import ImageSet, Pixels, Progress, Splits, check_trainable, load_set
 from refilled.data.miniimagenet import find_miniimagenet, read_miniimagenet
 from refilled.data.orders import CLASS_ORDERS
@@ -28,9 +28,9 @@ from refilled.labels import LabelSpace
 __all__ = [
     "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Plan",
     "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_is_there",
-    "check_trainable", "choose_shots", "has_lists", "hold_out", "load_set", "open_data", "open_unlabelled",
-    "order_classes", "read_cifar100", "read_cub", "read_digits", "read_dogs", "read_folder",
-    "read_miniimagenet",
+    "check_outside", "check_trainable", "choose_shots", "has_lists", "has_parts", "hold_out",
+    "load_set", "open_data", "open_unlabelled", "order_classes", "read_cifar100", "read_cub", "read_digits",
+    "read_dogs", "read_folder", "read_miniimagenet",
 ]  # fmt: skip
 
 _Finder = Callable[[Path], Path | None]
@@ -145,9 +145,24 @@ def check_is_there(spec: str | Path) -> None:
         raise UserError(f"{path} holds no {_KNOWN[layout][0]}")
 
 
+def check_outside(folder: Path, spec: str | Path) -> None:
+    """Refuse a folder to write to that lies in that of the data, where it would be taken for a class."""
+    layout, path = _locate(spec)
+    if layout != "digits" and path.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise UserError(
+            f"{folder} lies in the data, {path}, and would be taken for a part of them; choose another --out"
+        )
+
+
 def has_lists(spec: str | Path) -> bool:
     """Whether data come with official lists of test images that a ``test_fraction`` can take the place of."""
     return _locate(spec)[0] in _WITH_LISTS
+
+
+def has_parts(spec: str | Path) -> bool:
+    """Whether data come with test images of their own, which need not be held out."""
+    layout, path = _locate(spec)
+    return bool(find_parts(path)) if layout == "folder" else layout != "digits"
 
 
 def _check_apart(path: Path, data: Path) -> None:

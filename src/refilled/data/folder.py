@@ -49,7 +49,7 @@ def read_folder(
     """
     root = Path(path)
     _check_folder(root)
-    parts = _find_parts(root)
+    parts = find_parts(root)
     if parts:
         fractions = val_fraction, test_fraction
         train, val, test, note = _read_parts(root, parts, fractions, split_seed, skip_bad_images)
@@ -137,7 +137,7 @@ def _image_set(listing: ClassFiles, classes: LabelSpace, skip_bad_images: bool) 
     return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), classes)
 
 
-def _find_parts(root: Path) -> dict[str, Path]:
+def find_parts(root: Path) -> dict[str, Path]:
     """The folders train, val and test, by those names; none where the folders in ``root`` are classes.
 
     A class may be called "train" as well (CIFAR-100 has one): then there are images right in it.

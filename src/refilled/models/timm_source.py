@@ -192,7 +192,11 @@ def _from_file(
         return _Found(model, made_unique(file.names), file.settings)
     names = _imagenet_names(timm, count)
     if names is None:
-        return _Found(model, numbered(count), file.settings)
+        note = (
+            f"{file.path} names no classes, so that no other model shares its {count}; they are taken from "
+            f'{file.path.with_suffix(".json")}, {{"classes": [...]}}, where that is there'
+        )
+        return _Found(model, numbered(count), file.settings, [note])
     note = f"{spec}: names no classes; as there are {count}, they are taken for ImageNet's"
     return _Found(model, made_unique(names), file.settings, [note])
 

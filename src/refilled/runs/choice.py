@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from refilled.data import Splits
+from refilled.labels import Overlap
 from refilled.methods import get_method
 from refilled.runs.folder import begun_run
 from refilled.runs.settings import sort_settings
@@ -16,6 +17,16 @@ FEW_IMAGES = 250
 """Fewer training images per class than this are few (results/few-images.md)."""
 _ADVISED_UP_TO = 100
 """Training images per class, with which images without labels were seen to help (results/shots.md)."""
+
+
+def advise(method: str, overlap: Overlap, per_class: float) -> str | None:
+    """What a person should know of another method for these classes and this many images of each, or None."""
+    if method != MANY or overlap.only_there or per_class < FEW_IMAGES:
+        return None
+    return (
+        "the teacher knows all of these classes: where that was measured, plain distillation (--method kd) "
+        "gained more (results/cifar100-standard.md)"
+    )
 
 
 def choose_method(

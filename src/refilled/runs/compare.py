@@ -9,7 +9,7 @@ from refilled.checks import check_number
 from refilled.data import Splits
 from refilled.errors import UserError
 from refilled.evaluation import counting_error, half_interval, paired_error, spread
-from refilled.files import write_json
+from refilled.files import read_json, write_json
 from refilled.methods import get_method
 from refilled.models import Network
 from refilled.runs.choice import AUTO, choose_method
@@ -63,7 +63,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict for a person."""
         gain, doubt, seeds = 100 * self.gain, 100 * self.doubt, len(self.alone)
-        basis = f"{seeds} seeds" if seeds > 1 else "one seed"
+        basis = f"{seeds} seeds" if seeds > 1 else "one seed: of the draw of test images alone"
         low, high = max(gain - doubt, -100.0), min(gain + doubt, 100.0)  # accuracies differ by no more
         figures = f"{gain:+.2f} points (95 % interval {low:+.2f} to {high:+.2f}, {basis})"
         if self.answer == "unclear" and doubt > WIDE:
@@ -81,7 +81,9 @@ class Verdict:
         """What the teacher's own embedding says about its fitness and the student's, or nothing."""
         ncm, alone = self.with_teacher[0].teacher_ncm, spread([r.accuracy for r in self.alone]).mean
         taught = spread([r.accuracy for r in self.with_teacher]).mean
-        if ncm is None:
+        if (
+            ncm is None or self.keeping
+        ):  # it is of the student's own classes, and the student tells apart more
             return ""
         if ncm > max(taught, alone) + NOTABLY:
             takes_more = get_method(self.with_teacher[0].method).unlabelled
@@ -171,6 +173,8 @@ def compare(
     if isinstance(student, Network):
         raise UserError("a comparison makes a fresh student for every run; give the student by name")
     check_number("together", together, least=1)
+    if resume and alone and out is not None:
+        _check_seeds(Path(out).expanduser() / VERDICT, seeds)
     first = settings.pop("seed", 0)
     common = {*field_names(TrainSettings), *field_names(ImageSettings)}  # only a teacher makes use of more
     shared = {name: value for name, value in settings.items() if name in common}
@@ -209,6 +213,15 @@ def compare(
     if base is not None and alone:
         write_json(base / VERDICT, verdict.to_json())
     return verdict
+
+
+def _check_seeds(verdict: Path, seeds: int) -> None:
+    """A verdict over more seeds is not given up for one over fewer."""
+    there = len(read_json(verdict).get("alone", ())) if verdict.exists() else 0
+    if there > seeds:
+        raise UserError(
+            f"{verdict} is over {there} seeds already; go on with as many or more: --seeds {there}"
+        )
 
 
 def _place(base: Path | None, method: str, seed: int, is_base: bool) -> Path | None:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from refilled import evaluation
-from refilled.data import Batches, has_lists, open_data
+from refilled.data import Batches, has_lists, has_parts, open_data
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
 from refilled.models import read_network
@@ -15,6 +17,8 @@ from refilled.runs.settings import DataSettings
 from refilled.training import pick_device
 
 PARTS = ("test", "val", "train")
+ALL = "all"
+"""Of all parts."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Evaluation:
 
     part: str
     images: int
+    apart: int
+    """Images of other parts, where data had to be divided that are not called what the run learned from."""
     accuracy: float
     top5: float | None
     per_class: dict[str, float | None]
@@ -46,12 +52,12 @@ def evaluate(
         run: a finished run folder.
         data: ``digits``, a folder of images, or CIFAR-100's folder. Where a split has to be made it is
             made as in the run, so that the test images are the ones that the student has not seen.
-        part: ``test``, ``val`` or ``train``.
+        part: ``test``, ``val`` or ``train``; ``all`` for data of which the student has seen no image.
         device: where to compute.
         skip_bad_images: leave out images that cannot be read.
     """
-    if part not in PARTS:
-        raise unknown("part", part, PARTS)
+    if part not in (*PARTS, ALL):
+        raise unknown("part", part, (*PARTS, ALL))
     network = place(read_network(Path(run)), pick_device(device))
     config = read_run_file(Path(run) / CONFIG)
     try:
@@ -75,20 +81,27 @@ def evaluate(
             f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {known_names}"
         )
     known = LabelSpace(splits.classes[there] for _, there in overlap.pairs)
-    chosen = getattr(splits.only(known), part)
-    if len(chosen) == 0:
+    is_divided = config["run"].get("data") != str(Path(data)) and not has_parts(data)
+    own_images = splits.only(known)
+    every = {name: getattr(own_images, name) for name in PARTS}
+    chosen = [images for name, images in every.items() if part in (name, ALL) and len(images)]
+    if not chosen:
         raise UserError(f"{data} has no {part} images of the student's classes")
-    with choose_holding(str(data), [chosen], side, DataSettings(), network.device) as holding:
-        images, labels, skipped = holding.load(chosen, side, network.device)
-    batches = Batches(images, labels, batch_size=512)
-    outputs = evaluation.predict(network, batches)
-    own = outputs.labels.new_tensor([here for here, _ in overlap.pairs])[outputs.labels]
-    shares = evaluation.per_class(outputs.logits.argmax(1), own, len(network.classes))
+    skipped, found = 0, []
+    with choose_holding(str(data), chosen, side, DataSettings(), network.device) as holding:
+        for images_of_part in chosen:
+            images, labels, bad = holding.load(images_of_part, side, network.device)
+            found.append(evaluation.predict(network, Batches(images, labels, batch_size=512)))
+            skipped += bad
+    logits, of_data = (torch.cat([getattr(one, name) for one in found]) for name in ("logits", "labels"))
+    own = of_data.new_tensor([here for here, _ in overlap.pairs])[of_data]
+    shares = evaluation.per_class(logits.argmax(1), own, len(network.classes))
     return Evaluation(
         part=part,
         images=len(own),
-        accuracy=evaluation.top_k(outputs.logits, own),
-        top5=evaluation.top_k(outputs.logits, own, 5) if len(network.classes) > 5 else None,
+        apart=sum(map(len, every.values())) - sum(map(len, chosen)) if is_divided else 0,
+        accuracy=evaluation.top_k(logits, own),
+        top5=evaluation.top_k(logits, own, 5) if len(network.classes) > 5 else None,
         per_class={network.classes[here]: shares[here] for here, _ in overlap.pairs},
         left_out=overlap.only_there,
         skipped=skipped,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refilled import evaluation
-from refilled.data import ImageSet, Splits
+from refilled.data import ImageSet, Splits, check_outside
 from refilled.errors import UserError
 from refilled.files import write_json, write_text
 from refilled.labels import Overlap
@@ -27,6 +27,7 @@ from refilled.methods.refilled_settings import RefilledSettings
 from refilled.methods.shared_head import check_head
 from refilled.models import Network, save_network
 from refilled.runs.begun import Begun
+from refilled.runs.choice import advise
 from refilled.runs.facts import check_same_data, data_facts
 from refilled.runs.folder import CONFIG, RESULT, begun_run, check_run_folder, start_run_folder
 from refilled.runs.prepare import (
@@ -100,6 +101,8 @@ class Run:
         """The result of a run that was finished already; then there is nothing to train."""
         if self.finished is not None:
             return
+        if self.folder is not None and not isinstance(data, Splits):
+            check_outside(self.folder, data)
         splits, unlabelled = self._open(data, data_settings)
         self.facts = facts = data_facts(splits, unlabelled)
         if self.folder is not None:
@@ -205,6 +208,9 @@ class Run:
         """What a person is told before the training begins."""
         yield from introduction(self.images, self.teacher, self.overlap)
         yield from self.shared.notes
+        per_class = len(self.images.train.labels) / len(self.own_classes)
+        if self.overlap is not None and (advice := advise(self.method, self.overlap, per_class)):
+            yield advice
         self.shared.notes.clear()
         yield from self.student.notes
         if self._gently:

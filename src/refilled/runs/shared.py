@@ -77,6 +77,7 @@ class Shared:
         """The teacher, frozen, on the device."""
         if self._teacher is None:
             self._teacher = make_teacher(teacher, device)
+            self.notes += self._teacher.notes
         return self._teacher
 
     def images(

@@ -127,6 +127,10 @@ def pick_device(name: str) -> torch.device:
     """The device of that name, checked to be there; ``auto`` takes a CUDA GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.lower() == "gpu":
+        raise UserError(
+            "device 'gpu' is called cuda here (NVIDIA, AMD), mps (Apple) or xpu (Intel); see --device"
+        )
     if name.partition(":")[0] not in DEVICES:
         raise unknown("device", name, ("auto", *DEVICES))
     try:
