@@ -47,6 +47,19 @@ def test_help_lists_the_commands(command):
     assert all(name in out for name in ("demo", "train", "distill", "evaluate", "methods"))
 
 
+def test_help_of_bench_shows_a_line_for_each_example(command):
+    lines = command("bench", "--help")[1].splitlines()
+    assert "refilled bench --list" in lines
+    assert "refilled bench --figures overlap weights" in lines
+
+
+def test_help_of_distill_names_the_methods_to_know_first_and_where_the_others_are(command):
+    out = " ".join(command("distill", "--help")[1].replace("│", " ").split())
+    assert "auto: refilled, or refilled-few where there are fewer than 250" in out
+    assert f"{len(METHODS) - 7} more: see `refilled methods`" in out
+    assert "sskd" not in out
+
+
 def test_methods(command):
     code, out, err = command("methods")
     assert (code, err) == (0, "")

@@ -162,9 +162,7 @@ def test_a_verdict_is_not_given_up_for_one_over_fewer_seeds(teacher, image_folde
     known, photos = teacher(["a", "b"]), image_folder(["c", "d"])
     compare(known, "convnet-1", photos, out="mine", seeds=2, **TINY)
     before = Path("mine/verdict.json").read_bytes()
-    with pytest.raises(
-        UserError, match=r"mine/verdict.json is over 2 seeds already; .*: --seeds 2"
-    ):
+    with pytest.raises(UserError, match=r"mine/verdict.json is over 2 seeds already; .*: --seeds 2"):
         compare(known, "convnet-1", photos, out="mine", resume=True, **TINY)
     assert Path("mine/verdict.json").read_bytes() == before
 

@@ -31,11 +31,18 @@ _IDLE = {
 class BenchCommand:
     """Run the paper's experiments: cells that the ledger has are not run again, an interrupted grid goes on.
 
-    Examples: refilled bench --list
+    For instance:
+
+    refilled bench --list
+
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled student --seeds 3
+
     refilled bench cifar100-gkd --render
+
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled --tune 30 --tune-epochs 60
+
     refilled bench miniimagenet-fewshot --shots 1 5 10 30 --tasks 10000
+
     refilled bench --figures overlap weights
     """
 

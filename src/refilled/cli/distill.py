@@ -15,9 +15,11 @@ from refilled.runs.choice import AUTO, FEW, FEW_IMAGES, MANY
 from refilled.runs.settings import parse_assignments
 from refilled.training import TrainSettings
 
+_FIRST_TO_KNOW = (MANY, FEW, "refilled-two-stages", "kd", "rkd", "fine-tune", "student")
 _METHOD_HELP = "; ".join(
     [f"{AUTO}: {MANY}, or {FEW} where there are fewer than {FEW_IMAGES} training images per class"]
-    + [f"{name}: {method.summary}" for name, method in METHODS.items()]
+    + [f"{name}: {METHODS[name].summary}" for name in _FIRST_TO_KNOW]
+    + [f"{len(METHODS) - len(_FIRST_TO_KNOW)} more: see `refilled methods`"]
 )
 
 
