@@ -141,10 +141,16 @@ def test_round_trip(tmp_path, kind, classes):
         assert torch.equal(network(pixels)[1], back(pixels)[1])
 
 
-def test_a_headless_checkpoint_is_refused_unless_the_head_is_new(tmp_path):
-    spec = write(make("vit").vit, tmp_path)
-    with pytest.raises(UserError, match=r"no classifier \(classifier\.bias is missing\)"):
-        load(spec)
+def test_a_headless_checkpoint_is_an_embedding_unless_a_head_is_asked_for(tmp_path, capfd):
+    whole = make("vit")
+    spec = write(whole.vit, tmp_path)
+    network, pixels = load(spec), torch.rand(2, 3, 32, 32)
+    assert "classifier" not in "".join(capfd.readouterr())  # transformers has a table of what is missing
+    assert (len(network.classes), network.has_head) == (0, False)
+    assert "no classifier; its embedding alone counts" in network.notes[0]
+    with torch.no_grad():
+        states = whole.vit(pixel_values=network.prepare(pixels)).last_hidden_state
+        assert torch.allclose(network.embed(pixels), states[:, 0], atol=1e-5)
     # Even the very names that its configuration has: the head would be random.
     network = load(spec, UNIQUE)
     assert any("head is new" in note for note in network.notes)

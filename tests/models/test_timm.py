@@ -145,13 +145,18 @@ def test_other_classes_get_a_new_head_and_a_note(tmp_path):
     assert same.notes == []
 
 
-def test_a_headless_file_is_refused_unless_the_head_is_new(tmp_path):
+def test_a_headless_file_is_an_embedding_unless_a_head_is_asked_for(tmp_path):
     model = tiny("test_resnet")
     spec = f"timm:test_resnet@{write(model, tmp_path / 'm.safetensors', leave_out=('fc.weight', 'fc.bias'))}"
-    with pytest.raises(UserError, match=r"no classifier \(fc\.weight\)"):
-        load(spec)
+    network, pixels = load(spec), torch.rand(2, 3, 160, 160)
+    assert (len(network.classes), network.has_head) == (0, False)
+    assert "no classifier; its embedding alone counts" in network.notes[0]
+    whole = load(f"timm:test_resnet@{write(model, tmp_path / 'w.safetensors', NAMES)}")
+    assert torch.equal(network.embed(pixels), whole.embed(pixels))
     network = load(spec, 3)
+    assert network.has_head
     assert network.head.weight.shape == (3, network.dim)
+    assert network.head.bias is not None
     assert any("head is new" in note for note in network.notes)
 
 

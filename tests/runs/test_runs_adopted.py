@@ -59,6 +59,47 @@ def test_what_is_to_know_of_a_teacher_is_told_once(tiny, image_folder, capsys):
     assert " ".join(capsys.readouterr().err.split()).count("model.safetensors names no classes") == 1
 
 
+def headless(make):
+    """The same without its classifier, as self-supervised models are published."""
+    spec = make(["cat", "dog"])
+    folder = Path("model") if spec.startswith("hf:") else Path(".")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith(("fc.", "classifier."))}
+    assert len(kept) == len(weights) - 2
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return spec
+
+
+@pytest.mark.parametrize("method", ["refilled", "refilled-few", "rkd", "sskd", "crd"])
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_a_teacher_that_knows_no_classes(tiny, image_folder, make, method):
+    result = tiny(headless(make), "wrn-10-1", image_folder(DATA), method)
+    assert result.overlap == 0.0
+    assert 0 <= result.teacher_ncm <= 1
+    assert sorted(result.student.classes) == sorted(DATA)
+    assert result.student.has_head
+
+
+@pytest.mark.parametrize("make", [timm_model, hf_model])
+def test_a_teacher_that_knows_no_classes_is_fine_tuned(tiny, image_folder, make):
+    spec = headless(make)
+    result = tiny(spec, spec, image_folder(DATA), "fine-tune")
+    assert result.student.head.bias.shape == (len(DATA),)
+
+
+def test_what_a_teacher_without_classes_cannot_do_is_refused(tiny, image_folder):
+    spec, photos = headless(timm_model), image_folder(DATA)
+    with pytest.raises(
+        UserError, match=r"weight=head asks how sure the teacher's classifier is, and timm:.*weight=pl"
+    ):
+        tiny(spec, "wrn-10-1", photos, "refilled-two-stages")
+    assert tiny(spec, "wrn-10-1", photos, "refilled-two-stages", weight="pl").overlap == 0.0
+    with pytest.raises(UserError, match="has no head whose classes could be kept"):
+        tiny(spec, "wrn-10-1", photos, keep_teacher_classes=True)
+    with pytest.raises(UserError, match="kd needs a teacher of the same classes: only the student needs cat"):
+        tiny(spec, "wrn-10-1", photos, "kd")
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("make", [timm_model, hf_model])
 def test_as_teacher(tiny, image_folder, make, relation):

@@ -49,7 +49,7 @@ def check_keeping(method: Method, teacher: Network) -> None:
         raise UserError(
             f"method {method.name} cannot keep the teacher's classes; use --method refilled, rkd or student"
         )
-    if len(teacher.classes) < 2 or isinstance(teacher.head, nn.Identity):
+    if len(teacher.classes) < 2 or not teacher.has_head:
         raise UserError(
             f"teacher {teacher.spec} has no head whose classes could be kept; use a teacher with one, or "
             f"leave --keep-teacher-classes out"

@@ -87,6 +87,11 @@ class ClassifierTerm:
     """
 
     def __init__(self, teacher: Network, train: Batches, num_classes: int, settings: ClassifierSettings):
+        if settings.weight == "head" and not teacher.has_head:
+            raise UserError(
+                f"weight=head asks how sure the teacher's classifier is, and {teacher.spec} has none; use "
+                f"weight=pl (--set weight=pl), which asks its class centres"
+            )
         self.teacher, self.settings = teacher, settings
         embeddings = torch.cat([embed(teacher, batch).float() for batch in train.ordered(256)])
         self.centres = objectives.class_centres(embeddings, train.labels, num_classes)

@@ -24,7 +24,8 @@ def take_out(model: nn.Module, layer: nn.Module) -> None:
 def give_head(network: Network, classes: LabelSpace) -> None:
     """Give the network a fresh linear head for other classes, and a note that says so."""
     old = network.head
-    head = nn.Linear(network.dim, len(classes), bias=getattr(old, "bias", None) is not None)
+    biased = not network.has_head or getattr(old, "bias", None) is not None
+    head = nn.Linear(network.dim, len(classes), bias=biased)
     # Small weights: the first gradients that reach a trained backbone should not tear it apart.
     nn.init.normal_(head.weight, std=0.01)
     if head.bias is not None:
@@ -33,6 +34,14 @@ def give_head(network: Network, classes: LabelSpace) -> None:
     network.head = head.to(parameter.device, parameter.dtype).train(network.training)
     network.classes = classes
     network.notes.append(f"{network.spec}: the head is new, for {len(classes)} classes; it needs training")
+
+
+def drop_head(network: Network) -> None:
+    """Let the network be one of embeddings alone, and a note that says so: its weights have no classifier."""
+    network.head, network.classes = nn.Identity(), LabelSpace(())
+    network.notes.append(
+        f"{network.spec}: the weights have no classifier; its embedding alone counts, and it shares no class"
+    )
 
 
 def try_out(spec: str, model: Callable[[Tensor], Tensor], preprocess: Preprocess) -> tuple[Tensor, Tensor]:

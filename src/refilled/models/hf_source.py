@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from refilled.errors import UserError
 from refilled.files import read_json
 from refilled.labels import LabelSpace
-from refilled.models.adopted import check_split, give_head, take_out, try_out
+from refilled.models.adopted import check_split, drop_head, give_head, take_out, try_out
 from refilled.models.extras import import_extra
 from refilled.models.hf_preprocess import hf_preprocess
 from refilled.models.names import made_unique
@@ -74,25 +74,25 @@ def load_hf(
     if not source or (looks_like_a_path and not Path(source).is_dir()):  # not for the hub to search in vain
         raise UserError(f"{spec}: there is no folder {source!r}")
     classifiers = transformers.AutoModelForImageClassification
+    logging = transformers.utils.logging
+    usual = logging.get_verbosity()
+    logging.set_verbosity_error()  # what is missing we say ourselves, in a line
     try:
         model, info = classifiers.from_pretrained(source, output_loading_info=True)
     except Exception as error:  # of the hub's client, of safetensors, of transformers itself
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{spec}: transformers cannot load it as an image classifier: {reason}") from error
+    finally:
+        logging.set_verbosity(usual)
     model = model.float().eval()  # some are stored in half precision
     head = classifier_name(spec, model)
-    # transformers fills gaps with random weights; only a head that is replaced anyway may have some.
+    # transformers fills gaps with random weights; only a head may have some: it is replaced or dropped.
     gaps = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     of_backbone = [name for name in gaps if not name.startswith(f"{head}.")]
     if of_backbone:
         raise UserError(
             f"{spec}: the checkpoint lacks {len(of_backbone)} tensors of the model, among them "
             f"{of_backbone[0]}"
-        )
-    if gaps and classes is None:
-        raise UserError(
-            f"{spec}: the checkpoint has no classifier ({gaps[0]} is missing); say which classes "
-            f"a new one shall have"
         )
 
     told = _read_preprocessor(source)
@@ -109,6 +109,8 @@ def load_hf(
         network.notes.append(f"{spec}: has no preprocessor_config.json; ImageNet's mean and std are assumed")
     if classes is not None and (gaps or classes != names):
         give_head(network, classes)
+    if classes is None and gaps:
+        drop_head(network)
     return network
 
 

@@ -75,6 +75,11 @@ class Network(nn.Module):
         """Where the network is."""
         return self._mean.device
 
+    @property
+    def has_head(self) -> bool:
+        """Whether it tells classes apart; with an identity for a head it is one of embeddings alone."""
+        return not isinstance(self.head, nn.Identity)
+
     def normalise_by(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         """Prepare pixels with these statistics from now on; for a network that has learned nothing yet."""
         self.preprocess = replace(self.preprocess, mean=tuple(mean), std=tuple(std))

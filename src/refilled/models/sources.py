@@ -38,7 +38,7 @@ def load(
       fresh weights.
     - ``timm:NAME``, ``timm:NAME@FILE.safetensors``, ``timm:NAME@random``: a model of timm with its pretrained
       weights, with those of a file, with fresh ones.
-    - ``hf:FOLDER`` or ``hf:OWNER/NAME``: an image classifier of transformers.
+    - ``hf:FOLDER`` or ``hf:OWNER/NAME``: an image classifier of transformers, or its backbone.
     - ``run:FOLDER``, or just the folder: the student of a finished run.
 
     Networks with fresh weights come in training mode, all others in evaluation mode.
@@ -48,6 +48,8 @@ def load(
         classes: a label space, a list of names, or how many there are. Fresh weights need it. A model that
             has classes of its own keeps its head if these are the same names in the same order, and gets a
             new head otherwise (``network.notes`` says so); without ``classes`` its head is never touched.
+            Weights that have none, such as those of self-supervised models, then make a network of
+            embeddings alone, which knows no classes: a teacher all the same.
         image_size: side in pixels to which images are brought; by default the published one. The student of
             a run keeps the size that it was trained with.
         channels: colour channels of the network's input. Models of ``hf:`` and ``run:`` keep theirs.

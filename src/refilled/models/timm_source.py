@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
-from refilled.models.adopted import check_split, give_head, take_out, try_out
+from refilled.models.adopted import check_split, drop_head, give_head, take_out, try_out
 from refilled.models.extras import import_extra
 from refilled.models.names import made_unique, numbered
 from refilled.models.network import IMAGENET_MEAN, IMAGENET_STD, Network, Preprocess
@@ -113,6 +113,8 @@ def load_timm(
     network.notes += found.notes
     if classes is not None and classes != found.classes:
         give_head(network, classes)
+    if classes is None and found.classes is None:
+        drop_head(network)
     return network.train(origin == "random")
 
 
@@ -153,9 +155,7 @@ def _pretrained(timm: Any, spec: str, name: str, classes: LabelSpace | None, cha
             f"a file: {spec}@FILE.safetensors"
         ) from error
     if not model.num_classes:
-        if classes is None:
-            raise UserError(f"{spec}: the weights have no classifier; say which classes a new one shall have")
-        model.reset_classifier(len(classes))
+        model.reset_classifier(_replaced(classes))
         return _Found(model, None)
     names = published.label_names or _imagenet_names(timm, model.num_classes)
     return _Found(model, made_unique(names) if names else numbered(model.num_classes))
@@ -164,17 +164,12 @@ def _pretrained(timm: Any, spec: str, name: str, classes: LabelSpace | None, cha
 def _from_file(
     timm: Any, spec: str, name: str, file: TimmFile, classes: LabelSpace | None, channels: int
 ) -> _Found:
-    """Weights of a file, every one of them; only a classifier may lack, and only if it is replaced anyway."""
+    """Weights of a file, every one of them; only a classifier may lack, which is then replaced or dropped."""
     blank = timm.create_model(name, pretrained=False, in_chans=channels)
     last = blank.get_classifier()
     classifier = next((layer for layer, module in blank.named_modules() if module is last), None)
     weight = file.weights.get(f"{classifier}.weight")
-    if weight is None and classes is None:
-        raise UserError(
-            f"{file.path} has no classifier ({classifier}.weight), so {spec} knows no classes; "
-            f"say which classes a new classifier shall have"
-        )
-    count = len(classes or ()) if weight is None else len(weight)
+    count = _replaced(classes) if weight is None else len(weight)
     model = timm.create_model(name, pretrained=False, num_classes=count, in_chans=channels)
     # The file's images may have another side than timm's; the shapes of some weights depend on it.
     side = _side(spec, {**model.pretrained_cfg, **file.settings})
@@ -199,6 +194,11 @@ def _from_file(
         return _Found(model, numbered(count), file.settings, [note])
     note = f"{spec}: names no classes; as there are {count}, they are taken for ImageNet's"
     return _Found(model, made_unique(names), file.settings, [note])
+
+
+def _replaced(classes: LabelSpace | None) -> int:
+    """Outputs of a classifier that has no weights: it is replaced by one for these classes, or dropped."""
+    return 1 if classes is None else len(classes)
 
 
 def _imagenet_names(timm: Any, count: int) -> list[str] | None:
