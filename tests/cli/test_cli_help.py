@@ -41,6 +41,13 @@ def test_help(command, name, options):
     assert [option for option in options if option not in out] == []
 
 
+def test_a_network_alone_has_no_options_about_a_teacher(command):
+    alone, taught = (command(name, "--help")[1] for name in ("train", "distill"))
+    for option in ("--keep-teacher-classes", "--keep-weight", "--keep-tau", "--calibrate", "--keep-level"):
+        assert option not in alone
+        assert option in taught
+
+
 def test_help_lists_the_commands(command):
     code, out, _ = command("--help")
     assert code == 0

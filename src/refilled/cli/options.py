@@ -1,9 +1,10 @@
 """Options that several commands share, and the folder that a run goes to."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Fixed, Positional, Suppress, arg
 
 from refilled.errors import UserError
 from refilled.runs import DataSettings, ImageSettings
@@ -17,6 +18,20 @@ _STUDENT_HELP = "wrn-D-W, resnet-N, mobilenet-W, convnet-N, timm:NAME, timm:NAME
 Data = Annotated[Positional[str], arg(metavar="DATA", help=_DATA_HELP)]
 Student = Annotated[str, arg(help=_STUDENT_HELP)]
 Training = Annotated[TrainSettings, arg(name="")]
+
+
+@dataclass(frozen=True)
+class SettingsAlone(TrainSettings):
+    """Those of a training without a teacher, whose classes could be kept."""
+
+    keep_teacher_classes: Suppress[Fixed[bool]] = False
+    keep_weight: Suppress[Fixed[float]] = TrainSettings.keep_weight
+    keep_tau: Suppress[Fixed[float]] = TrainSettings.keep_tau
+    calibrate: Suppress[Fixed[bool]] = TrainSettings.calibrate
+    keep_level: Suppress[Fixed[bool | None]] = TrainSettings.keep_level
+
+
+TrainingAlone = Annotated[SettingsAlone, arg(name="")]
 Images = Annotated[ImageSettings, arg(name="")]
 ImagesAndMore = Annotated[DataSettings, arg(name="")]
 

@@ -3,10 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from refilled.cli.options import Data, Images, Student, Training, chosen_folder
+from refilled.cli.options import Data, Images, SettingsAlone, Student, TrainingAlone, chosen_folder
 from refilled.cli.printing import print_accuracy
 from refilled.runs import ImageSettings, distill
-from refilled.training import TrainSettings
 
 
 @dataclass
@@ -22,7 +21,7 @@ class TrainCommand:
     """Run folder to write; none: a new one under runs/."""
     resume: bool = False
     """Go on with the interrupted run in --out."""
-    training: Training = field(default_factory=TrainSettings)
+    training: TrainingAlone = field(default_factory=SettingsAlone)
     images: Images = field(default_factory=ImageSettings)
 
     def run(self) -> None:
