@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, SupportsFloat, SupportsIndex, get_args, get_origin, get_type_hints
 
 from refilled.errors import UserError, unknown
 
@@ -25,10 +25,14 @@ def check_number(
     above: float | None = None,
     most: float | None = None,
     below: float | None = None,
+    whole: bool = False,
 ) -> None:
-    """A finite number within bounds (``above`` and ``below`` are outside of them); None passes."""
+    """A finite number within bounds (``above`` and ``below`` are outside of them), perhaps a whole one; None
+    passes."""
     if value is None:
         return
+    if isinstance(value, str) or not isinstance(value, SupportsFloat):
+        raise UserError(f"{name} must be a number, not {value!r}")
     bounds = {
         f"at least {least}": least is None or value >= least,
         f"greater than {above}": above is None or value > above,
@@ -37,6 +41,8 @@ def check_number(
     }
     if not math.isfinite(value):
         raise UserError(f"{name} must be a finite number, not {value}")
+    if whole and not isinstance(value, SupportsIndex):
+        raise UserError(f"{name} must be a whole number, not {value}")
     broken = [bound for bound, holds in bounds.items() if not holds]
     if broken:
         raise UserError(f"{name} must be {broken[0]}, not {value}")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from refilled.errors import UserError
+from refilled.methods import get_method
 from refilled.training import TrainSettings, make_deterministic, pick_device
 
 
@@ -64,3 +65,24 @@ def test_strict_determinism_can_be_switched_on_and_off():
     assert torch.are_deterministic_algorithms_enabled()
     make_deterministic(False)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("value", ["3", [3], {}])
+def test_what_is_no_number_is_refused_by_name(value):
+    with pytest.raises(UserError, match=r"^epochs must be a number, not"):
+        TrainSettings(epochs=value)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "seed", "validate_every"])
+def test_what_is_counted_is_whole(name):
+    assert getattr(TrainSettings(**{name: 3}), name) == 3
+    for value in (2.5, 3.0):
+        with pytest.raises(UserError, match=rf"^{name} must be a whole number, not {value}"):
+            TrainSettings(**{name: value})
+    with pytest.raises(UserError, match=rf"^{name} must be a finite number"):
+        TrainSettings(**{name: math.nan})
+
+
+def test_no_method_is_refused_with_those_there_are():
+    with pytest.raises(UserError, match=r"^unknown method 'None'.*\(known: student"):
+        get_method(None)

@@ -48,7 +48,7 @@ METHODS: dict[str, Method] = {
 def get_method(name: str) -> Method:
     """The method of that name; an unknown name is refused with the nearest known one."""
     if name not in METHODS:
-        raise unknown("method", name, METHODS)
+        raise unknown("method", str(name), METHODS)
     return METHODS[name]
 
 

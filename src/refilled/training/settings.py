@@ -78,16 +78,16 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_number("epochs", self.epochs, least=1)
-        check_number("batch_size", self.batch_size, least=2)
+        check_number("epochs", self.epochs, least=1, whole=True)
+        check_number("batch_size", self.batch_size, least=2, whole=True)
         check_number("lr", self.lr, above=0, most=1e38)
         check_number("momentum", self.momentum, least=0, below=1)
         check_number("weight_decay", self.weight_decay, least=0, most=1e38)
         check_number("decay", self.decay, above=0)
-        check_number("seed", self.seed, least=0, below=2**63)
+        check_number("seed", self.seed, least=0, below=2**63, whole=True)
         check_number("keep_weight", self.keep_weight, least=0)
         check_number("keep_tau", self.keep_tau, above=0)
-        check_number("validate_every", self.validate_every, least=1)
+        check_number("validate_every", self.validate_every, least=1, whole=True)
         check_number("checkpoint_seconds", self.checkpoint_seconds, least=0)
 
     def batch_of(self, images: int) -> int:
