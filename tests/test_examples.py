@@ -1,13 +1,17 @@
-"""The examples run, learn, and are what they say they are."""
+"""The examples, and the README's, run, learn, and are what they say they are."""
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
-PLAIN_LOOP = Path(__file__).parents[1] / "examples" / "plain_loop.py"
+import refilled
+
+ROOT = Path(__file__).parents[1]
+PLAIN_LOOP = ROOT / "examples" / "plain_loop.py"
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +96,18 @@ def test_plain_loop_uses_nothing_but_models_and_objectives():
         "time",
         "collections",
     }
+
+
+def test_the_losses_of_the_readme_run_as_they_stand():
+    """In a loop of one's own, with networks of ours."""
+    _, losses = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    labels = torch.arange(12) % 3
+    teacher = refilled.load("wrn-10-2", ["x", "y"], image_size=8).eval()
+    given = {
+        "teacher": teacher, "student": refilled.load("wrn-10-1", ["a", "b", "c"], image_size=8),
+        "x": torch.rand(12, 3, 8, 8), "y": labels, "num_classes": 3,
+        "all_teacher_embeddings": torch.rand(12, teacher.dim), "all_labels": labels,
+    }  # fmt: skip
+    exec(losses, given)
+    assert given["loss"].isfinite()
+    given["loss"].backward()
