@@ -38,6 +38,16 @@ def test_a_part_of_other_data_is_told_and_all_of_it_can_be_had(command, trained,
     for part in ("train", "test"):
         image_folder(["cat", "dog"], name=f"parts/{part}")
     assert "other parts" not in command("evaluate", "teacher", "parts")[1]  # they come divided
+    image_folder(["cat", "dog"], name="one/train")
+    assert "other parts" in command("evaluate", "teacher", "one")[1]
+
+
+@pytest.mark.parametrize("name", ["photos", "./photos/", "folder:photos"])
+def test_the_runs_own_data_are_known_however_they_are_written(command, trained, name):
+    for part, is_told in (("test", False), ("val", False), ("train", True), ("all", True)):
+        _, out, _ = command("evaluate", "teacher", name, "--part", part)
+        assert "other parts" not in out
+        assert ("the student has learned from images among these" in out) == is_told
 
 
 def test_distill_without_comparison(distill):
@@ -63,11 +73,17 @@ def test_who_keeps_the_teachers_classes_is_told_how_they_are_judged(distill, ima
 def test_an_out_among_the_data_is_refused(command, image_folder, snapshot):
     image_folder(["cat", "dog"])
     before = snapshot()
-    for out in ("photos/run", "photos", "photos/cat/run"):
+    for out in ("photos/run", "photos/cat/run"):
         said = refusal(command("train", "photos", "--student", "convnet-1", *TINY, "--out", out, "--resume"))
-        assert f"{out} lies in the data, photos" in said or "photos" in said
+        assert said == f"{out} lies in photos and would be taken for a class of it; choose another --out"
     assert snapshot() == before
-    assert command("train", "photos", "--student", "convnet-1", *TINY, "--out", "photos run")[0] == 0
+    image_folder(["cat", "dog"], name="parted/train")
+    image_folder(["cat", "dog"], name="parted/test")
+    said = refusal(command("train", "parted", "--student", "convnet-1", *TINY, "--out", "parted/test/run"))
+    assert said.startswith("parted/test/run lies in parted/test and")
+    for data, out in (("photos", "photos run"), ("photos", "photos/.runs/a"), ("parted", "parted/runs/a")):
+        assert command("train", data, "--student", "convnet-1", *TINY, "--out", out)[0] == 0
+    assert command("train", "photos", "--student", "convnet-1", *TINY, "--out", "again")[0] == 0
 
 
 def test_one_epoch_is_one(command, image_folder):

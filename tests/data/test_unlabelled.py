@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_files import save_image
 
-from refilled import data
-from refilled.data import Batches, open_data, open_unlabelled
+from refilled.data import Batches, layouts, open_data, open_unlabelled
 from refilled.data.source import Joined, Resident, common_images, join
 from refilled.errors import UserError
 
@@ -173,7 +172,9 @@ def test_what_could_hold_test_images_is_refused(here):
 
 def test_a_published_set_in_the_data_is_refused_too(here, monkeypatch):
     """It would be split in another way than the folder of its images."""
-    monkeypatch.setitem(data._KNOWN, "cub", ("CUB", lambda path: path if path.name == "published" else None))
+    monkeypatch.setitem(
+        layouts._KNOWN, "cub", ("CUB", lambda path: path if path.name == "published" else None)
+    )
     for name in ("a", "b"):
         for number in range(5):
             save_image(Path(f"published/images/{name}/{number}.png"), seed=number)

@@ -24,6 +24,7 @@ MATRICES = {
     "asymmetric_contrastive": lambda s, t: of.asymmetric_contrastive(s, t, LABELS),
     "asymmetric_triplet": lambda s, t: of.asymmetric_triplet(s, t, LABELS),
     "similarity_distillation": lambda s, t: of.similarity_distillation(s, t, t),
+    "selective_kd": lambda s, t: of.selective_kd(s, t, LABELS, tau=4.0, wrong_share=0.0),
     "jacobian_matching": of.jacobian_matching,
 }
 MAPS = {

@@ -82,9 +82,11 @@ def test_where_the_teacher_knows_all_classes_the_better_method_is_named(monkeypa
 
     assert not said("auto")
     monkeypatch.setattr(choice, "FEW_IMAGES", 100)
-    assert [said("auto"), said("refilled"), said("kd"), said("auto", classes="2:7")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert said("auto")
+    assert said("refilled")
+    assert not said("kd")
+    for changes in (
+        {"classes": "2:7"}, {"classes": "0:3"},  # kd takes no teacher that knows more
+        {"unlabelled_classes": "5:10"}, {"keep_teacher_classes": True},
+    ):  # fmt: skip
+        assert not said("auto", **changes), changes

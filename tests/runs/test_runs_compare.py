@@ -165,6 +165,9 @@ def test_a_verdict_is_not_given_up_for_one_over_fewer_seeds(teacher, image_folde
     with pytest.raises(UserError, match=r"mine/verdict.json is over 2 seeds already; .*: --seeds 2"):
         compare(known, "convnet-1", photos, out="mine", resume=True, **TINY)
     assert Path("mine/verdict.json").read_bytes() == before
+    for damaged in ('{"alone": null}', '{"alone": 3}', "{}"):
+        Path("mine/verdict.json").write_text(damaged)
+        assert compare(known, "convnet-1", photos, out="mine", resume=True, **TINY).alone
 
 
 def test_nothing_is_written_without_out(teacher, image_folder, snapshot):

@@ -25,7 +25,7 @@ from refilled.suite import (
     make_figures,
 )
 from refilled.suite.cifar100 import gkd
-from refilled.suite.figures import convergence, gradients, lines, weights
+from refilled.suite.figures import NothingToShow, convergence, gradients, lines, weights
 from refilled.suite.rows import TWO_STAGES
 from refilled.suite.tiny import tiny_cell
 from refilled.suite.validation import blind
@@ -152,11 +152,15 @@ def test_a_student_that_another_process_trains_is_waited_for(studio, made):
     said, cell = [], convergence_cell(studio)
     other = dataclasses.replace(studio, say=said.append)
     holding, going = threading.Event(), threading.Event()
+    result = studio.places.student_folder(cell) / "result.json"
+    finished = result.read_bytes()
+    result.unlink()
 
     def hold():
         with studio.places.student_to_train(cell, lambda: None):
             holding.set()
             going.wait(20)
+            result.write_bytes(finished)
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -166,6 +170,22 @@ def test_a_student_that_another_process_trains_is_waited_for(studio, made):
     assert other.student(cell).epochs == 2
     assert said == [f"{cell.describe()}: another process trains it, and is waited for"]
     thread.join()
+
+
+def test_what_is_only_looked_for_is_not_waited_for(studio, tmp_path):
+    """Nor is anything written."""
+    cell, said = convergence_cell(studio), []
+    none = dataclasses.replace(studio, places=Places(None, tmp_path / "w"), trains=False, say=said.append)
+    with pytest.raises(NothingToShow):
+        none.student(cell)
+    assert not (tmp_path / "w").exists()
+    with none.places.student_to_train(cell, lambda: None), pytest.raises(NothingToShow):
+        none.student(cell)
+    assert said == []
+    (tmp_path / "file").write_text("mine")
+    other = dataclasses.replace(none, places=Places(None, tmp_path / "file"), trains=True)
+    with pytest.raises(UserError, match="not a directory; choose another --work"):
+        other.student(cell)
 
 
 def test_convergence_is_of_a_teacher_that_has_not_seen_the_validation_images(studio, made):

@@ -45,6 +45,8 @@ class EvaluateCommand:
             say(f"{found.skipped} images could not be read and are left out")
         top5 = f", top-5 {100 * found.top5:.2f} %" if found.top5 is not None else ""
         say(f"{found.part}: top-1 {100 * found.accuracy:.2f} %{top5} of {found.images} images", style="bold")
+        if found.learned:
+            say("the student has learned from images among these", style="dim")
         if found.apart:
             say(
                 f"{found.apart} more are in other parts, divided as the run divides its own data; if the "

@@ -1,6 +1,5 @@
 """Labelled images: one reader per layout on disk, splits, augmentation, and batches on the device."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,23 @@ import torch
 
 from refilled.data.augment import AUGMENTATIONS, augment
 from refilled.data.batches import Batch, Batches, Plan
-from refilled.data.cifar100 import find_cifar100, read_cifar100
-from refilled.data.cub import find_cub, read_cub
+from refilled.data.cifar100 import read_cifar100
+from refilled.data.cub import read_cub
 from refilled.data.digits import read_digits
-from refilled.data.dogs import find_dogs, read_dogs
-from refilled.data.folder import find_parts, images_under, read_folder
+from refilled.data.dogs import read_dogs
+from refilled.data.folder import images_under, read_folder
 from refilled.data.images import ImageSet, Pixels, Progress, Splits, check_trainable, load_set
-from refilled.data.miniimagenet import find_miniimagenet, read_miniimagenet
+from refilled.data.layouts import (
+    WITH_LISTS,
+    are_same,
+    check_apart,
+    check_is_there,
+    check_outside,
+    has_lists,
+    has_parts,
+    locate,
+)
+from refilled.data.miniimagenet import read_miniimagenet
 from refilled.data.orders import CLASS_ORDERS
 from refilled.data.orders import class_order as order_classes
 from refilled.data.pixels import FilePixels, TensorPixels
@@ -27,29 +36,15 @@ from refilled.labels import LabelSpace
 
 __all__ = [
     "AUGMENTATIONS", "CLASS_ORDERS", "Batch", "Batches", "FilePixels", "ImageSet", "Pixels", "Plan",
-    "Progress", "Splits", "TensorPixels", "augment", "channel_statistics", "check_is_there",
-    "check_outside", "check_trainable", "choose_shots", "has_lists", "has_parts", "hold_out",
-    "load_set", "open_data", "open_unlabelled", "order_classes", "read_cifar100", "read_cub", "read_digits",
-    "read_dogs", "read_folder", "read_miniimagenet",
+    "Progress", "Splits", "TensorPixels", "are_same", "augment", "channel_statistics", "check_is_there",
+    "check_outside", "check_trainable", "choose_shots", "has_lists", "has_parts", "hold_out", "load_set",
+    "open_data", "open_unlabelled", "order_classes", "read_cifar100", "read_cub", "read_digits", "read_dogs",
+    "read_folder", "read_miniimagenet",
 ]  # fmt: skip
 
-_Finder = Callable[[Path], Path | None]
-_KNOWN: dict[str, tuple[str, _Finder]] = {
-    "cifar100": ("CIFAR-100", find_cifar100),
-    "cub": ("CUB-200-2011", find_cub),
-    "dogs": ("Stanford Dogs", find_dogs),
-    "miniimagenet": ("miniImageNet", find_miniimagenet),
-}
-"""Data sets that are known by what is in their folder."""
 _FILE_READERS: dict[str, Callable[..., Splits]] = {
     "folder": read_folder, "cub": read_cub, "dogs": read_dogs, "miniimagenet": read_miniimagenet
 }  # fmt: skip
-_WITH_LISTS: dict[str, Callable[..., Splits]] = {"cub": read_cub, "dogs": read_dogs}
-"""Those that have official lists, and are also divided otherwise."""
-_ACCEPTED = (
-    'give "digits", a folder of images (DIR/CLASS/*.jpg), or the folder with the files of '
-    "CIFAR-100, CUB-200-2011, Stanford Dogs or miniImageNet"
-)
 
 
 def open_data(
@@ -119,11 +114,11 @@ def open_unlabelled(
     Returns:
         A set with one class, of which nothing is known.
     """
-    layout, path = _locate(spec)
-    own_layout, own_path = _locate(data) if data is not None else ("", Path())
-    itself = (layout, path.resolve()) == (own_layout, own_path.resolve())
+    layout, path = locate(spec)
+    own_layout, own_path = locate(data) if data is not None else ("", Path())
+    itself = data is not None and are_same(spec, data)
     if data is not None and not itself and "digits" not in (layout, own_layout):
-        _check_apart(path, own_path)
+        check_apart(path, own_path)
     if layout == "folder" and classes is None and not itself:
         files = images_under(path)
         if not files:
@@ -138,55 +133,6 @@ def open_unlabelled(
     return ImageSet(pixels, torch.zeros(len(pixels), dtype=torch.int64), LabelSpace(["unlabelled"]))
 
 
-def check_is_there(spec: str | Path) -> None:
-    """Refuse what :func:`open_data` would not find, without reading it."""
-    layout, path = _locate(spec)
-    if layout in _KNOWN and _KNOWN[layout][1](path) is None:
-        raise UserError(f"{path} holds no {_KNOWN[layout][0]}")
-
-
-def check_outside(folder: Path, spec: str | Path) -> None:
-    """Refuse a folder to write to that lies in that of the data, where it would be taken for a class."""
-    layout, path = _locate(spec)
-    if layout != "digits" and path.resolve() in (folder.resolve(), *folder.resolve().parents):
-        raise UserError(
-            f"{folder} lies in the data, {path}, and would be taken for a part of them; choose another --out"
-        )
-
-
-def has_lists(spec: str | Path) -> bool:
-    """Whether data come with official lists of test images that a ``test_fraction`` can take the place of."""
-    return _locate(spec)[0] in _WITH_LISTS
-
-
-def has_parts(spec: str | Path) -> bool:
-    """Whether data come with test images of their own, which need not be held out."""
-    layout, path = _locate(spec)
-    return bool(find_parts(path)) if layout == "folder" else layout != "digits"
-
-
-def _check_apart(path: Path, data: Path) -> None:
-    """Refuse two folders of which one is in the other: they are split in different ways."""
-    here, there = path.resolve(), data.resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise UserError(
-            f"{path} and {data} lie in one another, so that test images could be among those without labels; "
-            f"keep the two apart (or give both the same, for its own training images)"
-        )
-
-
-def _locate(spec: str | Path) -> tuple[str, Path]:
-    """Layout and folder of what a person calls data; digits, which have none, are at a path of that name."""
-    if spec == "digits":
-        return "digits", Path("digits")
-    layout, _, rest = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    layout = layout if layout in {*_KNOWN, "folder"} and rest else ""
-    path = Path(rest if layout else spec).expanduser()
-    if not path.exists():
-        raise UserError(f"no such folder: {path}{_near_miss(str(spec))} ({_ACCEPTED})")
-    return layout or _detect(path), path
-
-
 def _read(
     spec: str | Path,
     split_seed: int,
@@ -194,14 +140,14 @@ def _read(
     test_fraction: float | None,
     skip_bad_images: bool,
 ) -> Splits:
-    layout, path = _locate(spec)
+    layout, path = locate(spec)
     if test_fraction is not None:
-        if layout not in _WITH_LISTS:
+        if layout not in WITH_LISTS:
             raise UserError(
                 f"test_fraction is for CUB-200-2011 and Stanford Dogs, in place of their official lists of "
                 f"test images; {spec} has none"
             )
-        return _WITH_LISTS[layout](
+        return _FILE_READERS[layout](
             path, split_seed=split_seed, val_fraction=val_fraction, test_fraction=test_fraction,
             skip_bad_images=skip_bad_images,
         )  # fmt: skip
@@ -212,21 +158,6 @@ def _read(
     return _FILE_READERS[layout](
         path, split_seed=split_seed, val_fraction=val_fraction, skip_bad_images=skip_bad_images
     )
-
-
-def _detect(path: Path) -> str:
-    """Which layout a folder has, by what is in it."""
-    found = [layout for layout, (_, find) in _KNOWN.items() if find(path)]
-    if len(found) > 1:
-        names = " and ".join(_KNOWN[layout][0] for layout in found)
-        specs = " or ".join(f"{layout}:{path}" for layout in found)
-        raise UserError(f"{path} holds {names}; say which is meant: {specs}")
-    return found[0] if found else "folder"
-
-
-def _near_miss(spec: str) -> str:
-    near = difflib.get_close_matches(spec.lower(), ["digits"], cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _choose_classes(known: LabelSpace, classes: str | LabelSpace | None, order: str | Path) -> LabelSpace:

@@ -199,6 +199,11 @@ def images_under(folder: Path) -> list[Path]:
     return found
 
 
+def is_left_out(name: str) -> bool:
+    """Whether a folder or file of that name is hidden, or left behind by a system."""
+    return name.startswith(".") or name.casefold() in _LEFT_BY_SYSTEMS
+
+
 def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
     """Folders and image files right in a folder, sorted by name; hidden ones do not count."""
     folders: list[str] = []
@@ -206,7 +211,7 @@ def _scan(folder: Path) -> tuple[list[Path], list[Path]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.name.casefold() in _LEFT_BY_SYSTEMS:
+                if is_left_out(entry.name):
                     continue
                 if entry.is_dir():
                     folders.append(entry.name)

@@ -21,10 +21,10 @@ _ADVISED_UP_TO = 100
 
 def advise(method: str, overlap: Overlap, per_class: float) -> str | None:
     """What a person should know of another method for these classes and this many images of each, or None."""
-    if method != MANY or overlap.only_there or per_class < FEW_IMAGES:
+    if method != MANY or overlap.only_here or overlap.only_there or per_class < FEW_IMAGES:
         return None
     return (
-        "the teacher knows all of these classes: where that was measured, plain distillation (--method kd) "
+        "the teacher knows just these classes: where that was measured, plain distillation (--method kd) "
         "gained more (results/cifar100-standard.md)"
     )
 

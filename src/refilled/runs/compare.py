@@ -217,7 +217,8 @@ def compare(
 
 def _check_seeds(verdict: Path, seeds: int) -> None:
     """A verdict over more seeds is not given up for one over fewer."""
-    there = len(read_json(verdict).get("alone", ())) if verdict.exists() else 0
+    alone = read_json(verdict).get("alone") if verdict.exists() else None
+    there = len(alone) if isinstance(alone, list) else 0
     if there > seeds:
         raise UserError(
             f"{verdict} is over {there} seeds already; go on with as many or more: --seeds {there}"

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from refilled import evaluation
-from refilled.data import Batches, has_lists, has_parts, open_data
+from refilled.data import Batches, are_same, has_lists, has_parts, open_data
 from refilled.errors import UserError, unknown
 from refilled.labels import LabelSpace
 from refilled.models import read_network
@@ -28,7 +28,9 @@ class Evaluation:
     part: str
     images: int
     apart: int
-    """Images of other parts, where data had to be divided that are not called what the run learned from."""
+    """Images of other parts, where data had to be divided that are not those of the run."""
+    learned: bool
+    """Whether the student has learned from some of these images."""
     accuracy: float
     top5: float | None
     per_class: dict[str, float | None]
@@ -81,7 +83,7 @@ def evaluate(
             f"{run} knows none of the {len(splits.classes)} classes of {data}; it knows {known_names}"
         )
     known = LabelSpace(splits.classes[there] for _, there in overlap.pairs)
-    is_divided = config["run"].get("data") != str(Path(data)) and not has_parts(data)
+    is_own = are_same(data, config["run"].get("data") or "")
     own_images = splits.only(known)
     every = {name: getattr(own_images, name) for name in PARTS}
     chosen = [images for name, images in every.items() if part in (name, ALL) and len(images)]
@@ -99,7 +101,8 @@ def evaluate(
     return Evaluation(
         part=part,
         images=len(own),
-        apart=sum(map(len, every.values())) - sum(map(len, chosen)) if is_divided else 0,
+        apart=0 if is_own or has_parts(data) else sum(map(len, every.values())) - sum(map(len, chosen)),
+        learned=is_own and part in ("train", ALL),
         accuracy=evaluation.top_k(logits, own),
         top5=evaluation.top_k(logits, own, 5) if len(network.classes) > 5 else None,
         per_class={network.classes[here]: shares[here] for here, _ in overlap.pairs},

@@ -208,9 +208,11 @@ class Run:
         """What a person is told before the training begins."""
         yield from introduction(self.images, self.teacher, self.overlap)
         yield from self.shared.notes
-        per_class = len(self.images.train.labels) / len(self.own_classes)
-        if self.overlap is not None and (advice := advise(self.method, self.overlap, per_class)):
-            yield advice
+        plain_would_do = not self.settings.keep_teacher_classes and not self.train_images.unlabelled
+        if self.overlap is not None and plain_would_do:
+            per_class = len(self.images.train.labels) / len(self.own_classes)
+            if advice := advise(self.method, self.overlap, per_class):
+                yield advice
         self.shared.notes.clear()
         yield from self.student.notes
         if self._gently:

@@ -71,10 +71,10 @@ class Places:
         return self.work / "students" / f"{cell.data}-{cell.student}-{cell.method}-{cell.key}"
 
     @contextmanager
-    def student_to_train(self, cell: Cell, waiting: Callable[[], None]) -> Iterator[Path]:
-        """The same folder, once no other process trains it; until then ``waiting`` is called."""
+    def student_to_train(self, cell: Cell, waiting: Callable[[], None]) -> Iterator[None]:
+        """Begins when no other process trains that student; until then ``waiting`` is called."""
         with locked(self._lock(f"student-{cell.key}"), waiting, "--work"):
-            yield self.student_folder(cell)
+            yield
 
     @contextmanager
     def begun_folder(self, cell: Cell) -> Iterator[Path | None]:

@@ -85,10 +85,14 @@ class Studio:
                 told.append(f"{cell.describe()}: another process trains it, and is waited for")
                 self.say(told[0])
 
-        with self.places.student_to_train(cell, waiting) as folder:
-            if (folder / RESULT).exists():
+        folder = self.places.student_folder(cell)
+        if (folder / RESULT).exists():
+            return read_result(folder, self.torch_device)
+        self.may_train(f"student {folder}")
+        self.places.check_work()
+        with self.places.student_to_train(cell, waiting):
+            if (folder / RESULT).exists():  # by now
                 return read_result(folder, self.torch_device)
-            self.may_train(f"student {folder}")
             teacher = self.teacher(cell)
             self.say(f"training for a figure: {cell.describe()}")
             return distill(
