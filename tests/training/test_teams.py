@@ -162,13 +162,13 @@ def test_one_that_is_closed_in_the_midst_of_an_epoch_holds_nobody_up(others, mad
     [
         {"spec": "wrn-16-1"},
         {"batches": tiny_batches(batch_size=6)},
-        {"batches": tiny_batches(images=40)},  # more steps
+        {"batches": tiny_batches(images=40)},
         {"batches": tiny_batches(side=12)},
-        {"side": 12},  # that the student wants
+        {"side": 12},
         {"precision": "bfloat16"},
         {"method": "at"},
     ],
-    ids=str,
+    ids=["network", "batch size", "steps", "images' side", "student's side", "precision", "what is asked"],
 )
 def test_only_those_of_one_kind_go_together(other, made):
     company = any_teams()
