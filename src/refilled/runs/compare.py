@@ -81,9 +81,7 @@ class Verdict:
         """What the teacher's own embedding says about its fitness and the student's, or nothing."""
         ncm, alone = self.with_teacher[0].teacher_ncm, spread([r.accuracy for r in self.alone]).mean
         taught = spread([r.accuracy for r in self.with_teacher]).mean
-        if (
-            ncm is None or self.keeping
-        ):  # it is of the student's own classes, and the student tells apart more
+        if ncm is None or self.keeping:  # one that keeps tells more classes apart than that is about
             return ""
         if ncm > max(taught, alone) + NOTABLY:
             takes_more = get_method(self.with_teacher[0].method).unlabelled

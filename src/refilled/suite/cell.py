@@ -100,15 +100,15 @@ class Cell:
         """
         known: dict[str, Any] = json.loads(json.dumps(described))
         if known["method"] in METHODS:
-            usual = _usual(known["method"])
+            usual, given = _usual(known["method"]), _as_named_now(known)
             known["method"] = _filed_as(known["method"])
-            canonical = _usual(known["method"])
-            full = {
-                group: values | _as_named_now(described).get(group, {}) for group, values in usual.items()
+            as_filed = _usual(known["method"])
+            known["settings"] = {
+                group: unusual(values | given.get(group, {}), as_filed[group])
+                for group, values in usual.items()
             }
-            known["settings"] = {group: unusual(values, canonical[group]) for group, values in full.items()}
         if known["teacher"] is not None:
-            known["teacher"] = Cell.known_by(described["teacher"])
+            known["teacher"] = Cell.known_by(known["teacher"])
         return known
 
     def resolved(self) -> dict[str, Any]:
