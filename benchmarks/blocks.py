@@ -71,8 +71,10 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
             "epochs": (200,),
             "overlap": (100,),
             "recipe": (
-                "plain distillation", "decoupled distillation", f"{_QUARTER} + head share 0.9",
-                "quarter stage 1 + head share 0.9", "imitation 5 + head share 0.9",
+                "plain distillation", "decoupled distillation", "quarter stage 1 + head share 0.9",
+                f"{_QUARTER} + head share 0.9", "imitation 5 + head share 0.9",
+                f"{_QUARTER} + fading + head share 0.9 that stays",
+                "imitation 5 + fading + head share 0.9 that stays",
             ),
         },
     ),
