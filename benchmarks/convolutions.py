@@ -4,12 +4,12 @@
     python benchmarks/convolutions.py --student wrn-40-2 --batch-size 256 --together 1 4 8
 
 First each convolution of the student by itself, alone and four at once, then whole compiled training steps in
-captured graphs, several at once: with the library's, with ours (refilled.models.convolution), and, of a Wide
-ResNet, with normalisation along with them (refilled.models.wide_fused). With --plans, other
-ways to divide the work are compared, too: what to look at on another kind of GPU.
+captured graphs, several at once: with the library's, and with ours (refilled.models.convolution). With
+--plans, other ways to divide the work are compared, too: what to look at on another kind of GPU.
 """
 
 import argparse
+import contextlib
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from command import run
 from refilled.labels import LabelSpace
-from refilled.models import convolution, load, wide_fits
+from refilled.models import convolution, load
 from refilled.models.convolution_calls import (
     ConvolvePlan,
     WeightPlan,
@@ -33,7 +33,6 @@ from refilled.models.convolution_calls import (
     weight_gradient,
     weight_plan,
 )
-from refilled.models.wide_resnet import WideResNet
 from refilled.training import make_deterministic
 from refilled.training.replay import warm_up
 from timing import clock
@@ -192,10 +191,6 @@ def make_step(spec: str, size: int, device: torch.device) -> Callable[[], None]:
     return step
 
 
-def never(*given: Any) -> None:
-    """Instead of the type that our kernels would compute in."""
-
-
 def main() -> None:
     """Compare convolutions, then steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -219,11 +214,9 @@ def main() -> None:
     for part in () if asked.steps_only else ("forward", "maps", "weights"):
         compare(layers, part, streams[:4], asked.plans)
     ways: dict[str, Any] = {
-        "the library's": mock.patch.object(convolution, "_is_known", never),
-        "ours": mock.patch.object(wide_fits, "SHOWN_FASTER", False),
+        "the library's": mock.patch.object(convolution, "kernels", None),
+        "ours": contextlib.nullcontext(),
     }
-    if isinstance(network, WideResNet):
-        ways["ours with normalisation"] = mock.patch.object(wide_fits, "SHOWN_FASTER", True)
     torch._inductor.config.combo_kernels = asked.combine
     for whose, way in ways.items():
         torch._dynamo.reset()

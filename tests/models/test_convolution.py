@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from refilled.models import convolution, convolution_calls
 from refilled.models.convolution import Conv, Convolution, is_known
-from refilled.models.convolution_calls import ConvolvePlan, WeightPlan, library, weight_plan
+from refilled.models.convolution_calls import ConvolvePlan, WeightPlan, library
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEAR = 1e-5 if DEVICE == "cpu" else 2e-3  # a GPU rounds to tf32
@@ -85,46 +85,6 @@ def test_gradients_of_weights_are_the_librarys(shape, plan):
     found = convolution_calls.weight_gradient(x, g, side, stride, plan)
     assert found.shape == expected.shape
     assert error(found, expected) < NEAR
-
-
-@with_kernels
-@pytest.mark.parametrize("shape", [*FEW, *SHAPES])
-def test_two_networks_get_what_each_gets_alone(shape):
-    """Their tiles are not full, and their parts are several."""
-    *_, side, stride = shape
-    plan, divided = ConvolvePlan(64, 4), WeightPlan(48, step=16)
-    (x, weight, _, g), other = make_layer(*shape), make_layer(*shape)
-    both = [torch.cat(pair) for pair in zip((x, weight, g), (other[0], other[1], other[3]))]
-    beside = torch.randn_like(both[2]) if x.shape[1] >= 16 else None
-    behind, stats = torch.randn_like(both[0]), torch.randn(2, 4, x.shape[1], device=DEVICE)
-
-    def parts(x, weight, g, beside, behind, stats):
-        calls, size, several = convolution_calls, tuple(x.shape[2:]), {"networks": len(stats)}
-        yield calls.convolve(x, weight, stride, plan, **several)
-        yield from calls.convolve_and_sum(x, weight, stride, plan, beside, **several)
-        yield calls.weight_gradient(x, g, side, stride, divided, **several)
-        if x.shape[1] >= 16:
-            yield calls.map_gradient(g, weight, stride, size, plan, **several)
-            yield from calls.gradient_and_sum(g, weight, stride, x, stats, plan, behind, **several)
-
-    given = [*both, beside, behind, stats]
-    apart = zip(*((None, None) if one is None else one.chunk(2) for one in given))
-    for together, *alone in zip(parts(*given), *(parts(*own) for own in apart)):
-        assert torch.equal(together, torch.cat(alone))
-
-
-@with_kernels
-@pytest.mark.parametrize("shape", [SHAPES[4], (128, 128, 5, 1, 1)])
-def test_several_networks_have_no_gradients_by_the_library(shape, monkeypatch):
-    """Where it is the faster one for only one."""
-    *_, side, stride = shape
-    (x, weight, _, g), (*others, other_g) = make_layer(*shape), make_layer(*shape)
-    alone = [library(one, *layer, stride, 1) for one, *layer in ((g, x, weight), (other_g, *others[:2]))]
-    assert weight_plan(128, 128, side) is None
-    monkeypatch.setattr(convolution_calls, "library", None)
-    both = [torch.cat(pair) for pair in ((x, others[0]), (g, other_g), (weight, others[1]))]
-    found = convolution_calls.weights_gradient(*both, stride, networks=2)
-    assert error(found, torch.cat(alone)) < NEAR
 
 
 @with_kernels

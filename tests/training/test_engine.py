@@ -156,6 +156,27 @@ def test_in_a_short_run_only_the_network_is_compiled(monkeypatch):
     assert same_weights(network, plain)
 
 
+def test_a_step_is_tried_as_it_will_be_made(monkeypatch):
+    """In training mode, though a validation before it left the student in the other one."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch.compiler.reset()
+    student, modes = tiny_network().eval(), []
+
+    def loss(batch: Batch) -> dict[str, torch.Tensor]:
+        modes.append(student.training)
+        return {"cross_entropy": torch.nn.functional.cross_entropy(student(batch.images)[1], batch.labels)}
+
+    def validate(stage):
+        student.eval()
+        return {"accuracy": 0.5}
+
+    stages = [Stage(name, 2, list(student.parameters()), loss) for name in ("first", "second")]
+    how = TrainSettings(epochs=4, compile=True, validate_every=1)
+    train(stages, student, tiny_batches(), how, validate=validate)
+    assert len(modes) == 2 * (1 + 2 * len(tiny_batches()))
+    assert all(modes)
+
+
 def test_what_cannot_be_compiled_is_run_as_it_is_and_said(monkeypatch):
     def backend(graph, inputs):
         raise RuntimeError("no compiler here\nand a long story")

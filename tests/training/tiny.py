@@ -10,19 +10,17 @@ from refilled.models import Network, load
 CLASSES = LabelSpace(["red", "green", "blue"])
 
 
-def tiny_batches(
-    images: int = 24, batch_size: int = 8, seed: int = 0, augment: str = "crop-flip", side: int = 8
-) -> Batches:
+def tiny_batches(images: int = 24, batch_size: int = 8, seed: int = 0, augment: str = "crop-flip") -> Batches:
     generator = torch.Generator().manual_seed(7)
     labels = torch.arange(images) % len(CLASSES)
-    pixels = torch.randint(0, 90, (images, 3, side, side), generator=generator, dtype=torch.uint8)
+    pixels = torch.randint(0, 90, (images, 3, 8, 8), generator=generator, dtype=torch.uint8)
     pixels[torch.arange(images), labels] += 150
     return Batches(pixels, labels, batch_size, augment, seed)
 
 
-def tiny_network(seed: int = 0, spec: str = "wrn-10-1", side: int = 8) -> Network:
+def tiny_network(seed: int = 0, spec: str = "wrn-10-1") -> Network:
     torch.manual_seed(seed)
-    return load(spec, CLASSES, image_size=side)
+    return load(spec, CLASSES, image_size=8)
 
 
 def cross_entropy(network: Network, epochs: int = 3, name: str = "classifier") -> Stage:

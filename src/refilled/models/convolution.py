@@ -66,8 +66,8 @@ class Conv(nn.Conv2d):
 
 
 def own_type(maps: Tensor) -> torch.dtype | None:
-    """That our kernels would compute in, while maps [N, C, H, W] or images go through a network that is being
-    compiled; None: they are not for these, or nothing is compiled."""
+    """That our kernels would compute in, while maps [N, C, H, W] go through a network that is being compiled;
+    None: they are not for these, or nothing is compiled."""
     # Not is_compiling: that is true while exporting, too.
     if not torch.compiler.is_dynamo_compiling() or maps.device.type != "cuda":
         return None

@@ -9,8 +9,6 @@ from refilled.errors import UserError
 from refilled.labels import LabelSpace
 from refilled.models.layers import after_each, conv1x1, conv3x3, initialise
 from refilled.models.network import Network, Preprocess
-from refilled.models.wide_fits import fused_type
-from refilled.models.wide_fused import fused_maps
 
 
 class PreActivationBlock(nn.Module):
@@ -80,8 +78,6 @@ class WideResNet(Network):
 
     def feature_maps(self, prepared: Tensor) -> list[Tensor]:
         """Maps after the three groups: [B, 16w, S, S], [B, 32w, S/2, S/2], [B, 64w, S/4, S/4]."""
-        if (dtype := fused_type(self, prepared)) is not None:
-            return fused_maps([self], prepared, dtype)
         *earlier, last = after_each(self.groups, self.stem(prepared))
         return [*earlier, F.relu(self.norm(last))]
 

@@ -239,7 +239,6 @@ class Run:
             reporter=self.reporter,
             teachers=self.shared.teachers(dtype, self.settings.compile),
             beginnings=self.shared.beginnings,
-            teams=self.shared.teams,
             clock=clock,
         )
 

@@ -17,7 +17,7 @@ from refilled.runs.prepare import (
     read_unlabelled,
 )
 from refilled.runs.settings import DataSettings
-from refilled.training import Beginnings, Reporter, Teachers, Teams, TrainSettings
+from refilled.training import Beginnings, Reporter, Teachers, TrainSettings
 
 
 class Shared:
@@ -30,18 +30,10 @@ class Shared:
         folder: run folder of the comparison, for what they all keep; None: each has its own.
         beginnings: first stages that several of them have in common, kept for those that follow; None: each
             trains its own.
-        teams: in which they make their steps together, where they can; None: teams of these runs alone.
     """
 
-    def __init__(
-        self,
-        trainings: int = 1,
-        folder: Path | None = None,
-        beginnings: Beginnings | None = None,
-        teams: Teams | None = None,
-    ):
+    def __init__(self, trainings: int = 1, folder: Path | None = None, beginnings: Beginnings | None = None):
         self.trainings, self.folder, self.beginnings = trainings, folder, beginnings
-        self.teams = teams if teams is not None or trainings == 1 else Teams()
         self.notes: list[str] = []
         """Lines for the first run that begins."""
         self._splits: tuple[tuple[int, int] | None, Splits] | None = None

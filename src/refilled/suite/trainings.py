@@ -18,7 +18,7 @@ from refilled.suite.cell import Cell
 from refilled.suite.incremental import judge_jointly, judge_student, teacher_with_probe
 from refilled.suite.runner import Desk, Job
 from refilled.suite.validation import once_open, without_test
-from refilled.training import Beginnings, Reporter, Teams
+from refilled.training import Beginnings, Reporter
 
 AT_ONCE = 4
 """Trainings side by side on a GPU."""
@@ -36,7 +36,6 @@ class Trainings:
     def __init__(self, desk: Desk):
         self.desk = desk
         self.at_once = desk.together or (AT_ONCE if desk.device.type == "cuda" else 1)
-        self._teams = Teams() if self.at_once > 1 else None  # of one world and the next
         self._shared: dict[tuple[Any, ...], Shared] = {}
         self._held_out: dict[tuple[Any, ...], Splits] = {}
 
@@ -55,7 +54,7 @@ class Trainings:
         where it was. One that another process has in training is left to it: there is no record."""
         if cell.world not in self._shared:
             self._shared = {
-                cell.world: Shared(self.at_once, beginnings=Beginnings(), teams=self._teams)
+                cell.world: Shared(self.at_once, beginnings=Beginnings())
             }  # the world before is done, or nearly
             self._held_out = {}
         places, shared = self.desk.places, self._shared[cell.world]

@@ -15,7 +15,6 @@ from refilled.training.settings import (
     pick_device,
 )
 from refilled.training.step import PlainStep
-from refilled.training.teams import Teams
 from refilled.training.turns import Shares, take_turns
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "Reporter",
     "Shares",
     "Teachers",
-    "Teams",
     "TrainSettings",
     "Training",
     "bfloat16_would_pay",

@@ -18,7 +18,6 @@ from torch import Tensor
 from refilled.data import Batch
 from refilled.data.augment import Show, show
 from refilled.models import Network
-from refilled.models.together import embeddings_together, maps_and_embeddings_together
 
 _PARTS = {
     "feature_maps": "features",
@@ -28,16 +27,6 @@ _PARTS = {
 }
 """What a network computes of prepared images, where its layers are, and who prepares them and calls it."""
 _MOST_COMPILED = 256  # versions of one function in a process; beyond it PyTorch would stop compiling
-
-
-def _prepare_compiling() -> None:
-    import torch._dynamo.config as limits
-    import torch._functorch.config as memory
-
-    limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
-    # What the forward pass saves may be a view of something else it saves: the backward pass would write
-    # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
-    memory.donated_buffer = False
 
 
 class CompiledLoss:
@@ -50,93 +39,19 @@ class CompiledLoss:
     """
 
     def __init__(self, loss: Callable[[Batch], dict[str, Tensor]], student: Network, around: bool = True):
-        _prepare_compiling()
+        import torch._dynamo.config as limits
+        import torch._functorch.config as memory
+
+        limits.recompile_limit = max(limits.recompile_limit, _MOST_COMPILED)
+        # What the forward pass saves may be a view of something else it saves: the backward pass would write
+        # over the one while it reads the other (seen with a Gram matrix and its diagonal, PyTorch 2.13).
+        memory.donated_buffer = False
         self.student, self._around = student, torch.compile(loss) if around else loss
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Named losses of a batch."""
         with _parts_compiled(self.student):
             return self._around(batch)
-
-
-class GivenLoss:
-    """Gives what the loss gives, where what its student makes of the images is known already.
-
-    Args:
-        loss: of a stage; it asks its student for one thing, and for nothing but that (:func:`what_is_asked`).
-        student: that it asks.
-        asked: for what.
-        around: compile it.
-    """
-
-    def __init__(
-        self, loss: Callable[[Batch], dict[str, Tensor]], student: Network, asked: str, around: bool
-    ):
-        _prepare_compiling()
-        self.student, self.asked, self.answer = student, asked, None
-        self._loss = torch.compile(loss) if around else loss
-
-    def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """Named losses of a batch of which the student says what ``answer`` is."""
-        # One and the same function for all students, as above.
-        own = {self.asked: MethodType(_given(self.asked), self.student), _GIVEN: (batch.images, self.answer)}
-        self.student.__dict__.update(own)
-        try:
-            return self._loss(batch)
-        finally:
-            for name in own:
-                del self.student.__dict__[name]
-
-
-_GIVEN = "_given"
-
-
-@cache
-def _given(asked: str) -> Callable[..., Any]:
-    """A method that knows the answer, and that compiling stops at."""
-
-    @torch.compiler.disable
-    def given(student: Network, images: Tensor) -> Any:
-        known, answer = student.__dict__[_GIVEN]
-        if images is not known:
-            raise RuntimeError(f"{asked} of other images than the batch's")
-        return answer
-
-    return given
-
-
-def what_is_asked(
-    loss: Callable[[Batch], dict[str, Tensor]], student: Network, batch: Batch
-) -> tuple[str | None, dict[str, Tensor]]:
-    """The one method of its student that a loss calls, once and for the batch's images, or None if it calls
-    others, or more; and the losses."""
-    calls: list[tuple[str, bool]] = []
-    inside = False
-
-    def watched(name: str) -> Callable[..., Any]:
-        usual = getattr(student, name)
-
-        def call(*given: Any) -> Any:
-            nonlocal inside
-            if inside:
-                return usual(*given)
-            calls.append((name, len(given) == 1 and given[0] is batch.images))
-            inside = True
-            try:
-                return usual(*given)
-            finally:
-                inside = False
-
-        return call
-
-    names = (*_PARTS, *_PARTS.values())
-    student.__dict__.update({name: watched(name) for name in names})
-    try:
-        losses = loss(batch)
-    finally:
-        for name in names:
-            del student.__dict__[name]
-    return calls[0][0] if len(calls) == 1 and calls[0][1] else None, losses
 
 
 @contextmanager
@@ -181,18 +96,6 @@ def _apart(part: str) -> Callable[..., Any]:
 @cache
 def _compiled(method: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(method)
-
-
-TOGETHER: dict[str, Callable[..., list[Any]]] = {
-    "embed": embeddings_together,
-    "features_and_embedding": maps_and_embeddings_together,
-}
-"""What several networks can be asked at once: from networks and images of each to an answer of each."""
-
-
-def compiled_together(asked: str) -> Callable[..., list[Any]]:
-    """One of :data:`TOGETHER`, compiled once in a process for so many networks of a kind."""
-    return _compiled(TOGETHER[asked])
 
 
 @cache

@@ -3,22 +3,18 @@
 import warnings
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from refilled.data import Batch, Batches
+from refilled.data import Batches
 from refilled.data.augment import Show, show
-from refilled.data.source import Resident
-from refilled.methods import Stage
 from refilled.models import Network
 from refilled.training.answers import Teachers
 from refilled.training.captured import CapturedEpochs
-from refilled.training.compiled import TOGETHER, CompiledLoss, GivenLoss, compiled_show, what_is_asked
-from refilled.training.epochs import Answers, Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
+from refilled.training.compiled import CompiledLoss, compiled_show
+from refilled.training.epochs import Epochs, PlainEpochs, Schedule, Snapshot, start_momenta
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
-from refilled.training.team import Member
-from refilled.training.teams import JoinedEpochs, Teams
 
 AROUND_PAYS_FROM = 40_000
 """Steps of a stage from which it pays to compile what its loss does around the network: some ten seconds for
@@ -34,7 +30,6 @@ def make_epochs(
     asking: int,
     reporter: Reporter,
     salt: int = 0,
-    teams: Teams | None = None,
 ) -> Epochs:
     """The fastest way to run this stage's epochs, or the plain one where that was asked for.
 
@@ -47,7 +42,6 @@ def make_epochs(
         asking: epochs of this training, from now on, that ask it.
         reporter: told when something is not possible.
         salt: of the stage's plans.
-        teams: of trainings that make their steps together; None: this one is by itself.
     """
     if settings.step == "plain":
         return PlainEpochs(step, batches)
@@ -57,48 +51,13 @@ def make_epochs(
         answers = teachers.answers(stage.asks, batches, asking, reporter.asking, stage.wanted, shared)
     modules: list[nn.Module] = [student] if stage.beside is None else [student, stage.beside]
     student.train()
-
-    showing: Show = compiled_show() if settings.compile and batches.device.type == "cuda" else show
-
-    def alone() -> Epochs:
-        return _alone(step, student, batches, settings, answers, modules, reporter, salt, showing)
-
-    if teams is None or not settings.compile or not isinstance(batches.source, Resident):
-        return alone()
-    if teams.problem is not None or not teams.takes(student, step.autocast_dtype):
-        return alone()
-    if (asked := _asked(step, student, batches, answers, modules, salt)) not in TOGETHER:
-        return alone()
-    step.loss = GivenLoss(step.loss, student, asked, _is_long(stage, batches))
-
-    def after_all() -> Epochs:
-        reporter.line(
-            f"stage {stage.name}: steps cannot be made together with others ({teams.problem}); this training "
-            f"goes on by itself, which is slower"
-        )
-        return alone()
-
-    return JoinedEpochs(Member(step, batches, answers, modules, showing, salt), teams, after_all)
-
-
-def _alone(
-    step: PlainStep,
-    student: Network,
-    batches: Batches,
-    settings: TrainSettings,
-    answers: Answers | None,
-    modules: list[nn.Module],
-    reporter: Reporter,
-    salt: int,
-    showing: Show,
-) -> Epochs:
-    """The epochs of a training whose steps are its own."""
-    stage = step.stage
+    on_gpu = batches.device.type == "cuda"
+    showing: Show = compiled_show() if settings.compile and on_gpu else show
     if settings.compile:
         epochs = PlainEpochs(step, batches, answers, showing)
         if not _compile(step, student, batches, epochs, modules, reporter, salt):
             showing = show
-    if batches.device.type == "cuda":
+    if on_gpu:
         try:
             return CapturedEpochs(step, batches, answers, modules, batches.plan(0, salt), showing)
         except Exception as problem:  # whatever a model does that a graph cannot hold
@@ -127,7 +86,8 @@ def _compile(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            step.loss = CompiledLoss(step.stage.loss, student, _is_long(step.stage, batches))
+            around = step.stage.epochs * len(batches) >= AROUND_PAYS_FROM
+            step.loss = CompiledLoss(step.stage.loss, student, around)
             nothing = [0.0] * len(batches)
             next(epochs.run(batches.plan(0, salt), Schedule(nothing, nothing, (0,))))
         return True
@@ -139,46 +99,6 @@ def _compile(
         return False
     finally:
         snapshot.restore()
-
-
-def _is_long(stage: Stage, batches: Batches) -> bool:
-    """Whether it pays to compile what its loss does around the network."""
-    return stage.epochs * len(batches) >= AROUND_PAYS_FROM
-
-
-def _asked(
-    step: PlainStep,
-    student: Network,
-    batches: Batches,
-    answers: Answers | None,
-    modules: list[nn.Module],
-    salt: int,
-) -> str | None:
-    """What the loss asks of its student, found by a step that leaves no trace; see :func:`what_is_asked`."""
-    snapshot, found = Snapshot(step, modules), list[str | None]()
-    plan, usual = batches.plan(0, salt), step.loss
-
-    def watched(batch: Batch) -> dict[str, Tensor]:
-        asked, losses = what_is_asked(usual, student, batch)
-        found.append(asked)
-        return losses
-
-    before = _random_state(batches.device)
-    step.loss = watched
-    try:
-        rows, views = plan.rows[0], plan.views[0]
-        progress = torch.zeros((), device=batches.device)
-        raw = batches.source.take(rows)
-        step.values(PlainEpochs(step, batches, answers).batch(raw, rows, views, progress))
-    finally:
-        step.loss = usual
-        snapshot.restore()
-    # One that draws random numbers is seeded for each of its steps.
-    return found[0] if torch.equal(before, _random_state(batches.device)) else None
-
-
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def _in_short(problem: Exception) -> str:

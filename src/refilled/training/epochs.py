@@ -33,13 +33,9 @@ class Epochs(Protocol):
 
     step: PlainStep
 
-    def run(self, plan: Plan, schedule: Schedule) -> Iterator[Tensor | None]:
-        """Do the planned steps; yields each one's loss terms [terms], still on the device, or None while
-        others have to do theirs first."""
+    def run(self, plan: Plan, schedule: Schedule) -> Iterator[Tensor]:
+        """Do the planned steps; yields each one's loss terms [terms], still on the device."""
         ...
-
-    def close(self) -> None:
-        """There will be no more epochs."""
 
 
 def seed_step(device: torch.device, schedule: Schedule, number: int) -> None:
@@ -68,9 +64,6 @@ class PlainEpochs:
         for number, (raw, rows, views) in enumerate(zip(stream, plan.rows, plan.views)):
             seed_step(device, schedule, number)
             yield self.step(self.batch(raw, rows, views, progress[number]), schedule.rates[number])
-
-    def close(self) -> None:
-        """Nothing is left to do."""
 
     def batch(self, raw: Tensor, rows: Tensor, views: Tensor, progress: Tensor) -> Batch:
         """What the step sees."""

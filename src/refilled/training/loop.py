@@ -21,7 +21,6 @@ from refilled.training.metrics import METRICS, MetricsLog
 from refilled.training.progress import Reporter
 from refilled.training.settings import TrainSettings
 from refilled.training.step import PlainStep
-from refilled.training.teams import Teams
 from refilled.training.turns import take_turns
 from refilled.training.waiting import StepsAhead, brought
 
@@ -88,14 +87,12 @@ def training(
     reporter: Reporter | None = None,
     teachers: Teachers | None = None,
     beginnings: Beginnings | None = None,
-    teams: Teams | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Training:
     """The training of :func:`train`, for :func:`take_turns`: nothing happens until it is run.
 
-    Stages that another training of ``beginnings`` begins with too are trained once for both. Steps that can
-    be made along with those of others are made in one of the ``teams``. The clock says what its seconds are;
-    those of stages that are taken over count as its own.
+    Stages that another training of ``beginnings`` begins with too are trained once for both. The clock says
+    what its seconds are; those of stages that are taken over count as its own.
     """
     reporter = reporter or Reporter()
     path = checkpoint_of(folder) if folder is not None else None
@@ -149,11 +146,11 @@ def training(
             if checkpoint is not None and done > 0:
                 checkpoint.restore_optimizer(step.optimizer)
             asking = sum(other.epochs for other in stages[index:] if other.asks_like(stage)) - done
-            epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index, teams)
+            epochs = make_epochs(step, student, batches, settings, teachers, asking, reporter, index)
             every = settings.validate_every or max(1, stage.epochs // 10)
+            reporter.start(index, len(stages), stage, done, len(batches))
             records = []
             try:
-                reporter.start(index, len(stages), stage, done, len(batches))
                 for epoch in range(done, stage.epochs):
                     record = {"stage": stage.name, "stage_index": index, "epoch": epoch + 1}
                     record |= yield from _one_epoch(
@@ -167,7 +164,6 @@ def training(
             except LossIsNotFinite as problem:
                 raise _with_advice(problem, path) from None
             finally:
-                epochs.close()
                 reporter.finish()
             beginning.keep(modules, records, clock() - began)
     student.eval()
@@ -195,20 +191,15 @@ def _one_epoch(
     looked_at: list[Tensor] = []
     look_every = 1 if batches.device.type != "cuda" else _LOOK_EVERY if steps > 2 * _LOOK_EVERY else steps
     ahead = StepsAhead.on(batches.device)
-    number = 0
-    for losses in epochs.run(plan, schedule):
-        if losses is None:
-            yield
-            continue
-        number += 1
+    for number, losses in enumerate(epochs.run(plan, schedule)):
         unseen.append(losses)
         ahead.given()
         yield
         yield from ahead.room()
-        if number % look_every == 0 or number == steps:
+        if (number + 1) % look_every == 0 or number + 1 == steps:
             recent = yield from brought(torch.stack(unseen))
-            _check_finite(recent, epochs.step, epoch, number - 1)
-            reporter.step(number, float(recent[-1].sum()), rates[number - 1])
+            _check_finite(recent, epochs.step, epoch, number)
+            reporter.step(number + 1, float(recent[-1].sum()), rates[number])
             looked_at.append(recent)
             unseen = []
     means = torch.cat(looked_at).mean(dim=0).tolist()

@@ -37,23 +37,15 @@ class PlainStep:
 
     def __call__(self, batch: Batch, lr: float | Tensor) -> Tensor:
         """Update once; returns the loss terms [terms], named by ``self.terms``, still on the device."""
-        values = self.values(batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        values.sum().backward()
-        self.update(lr)
-        return values.detach()
-
-    def values(self, batch: Batch) -> Tensor:
-        """The loss terms [terms], named by ``self.terms``; their sum is to be minimised."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         with torch.autocast(
             batch.labels.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None
         ):
             losses = self.loss(batch)
         self.terms = tuple(losses)
-        return torch.stack([value.float() for value in losses.values()])
-
-    def update(self, lr: float | Tensor) -> None:
-        """Move the parameters by their gradients."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        values = torch.stack([value.float() for value in losses.values()])
+        self.optimizer.zero_grad(set_to_none=True)
+        values.sum().backward()
         self.optimizer.step()
+        return values.detach()
