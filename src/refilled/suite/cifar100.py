@@ -28,10 +28,8 @@ FEW_FINE_TUNING = {"epochs": 200, "lr": 0.01}
 """As many epochs as the others have; the rate of 0.001, 0.01, 0.03 and 0.1 that did well both on classes the
 teacher does not know (10 and 50 images each, validation: 40.9 and 62.6 %; 0.03 has 42.9 and 62.2) and where
 it knows 60 % of them: 0.03 loses 7 to 13 points to it there. One seed; results/few-images.md."""
-STANDARD_TRAINING = pairs(
-    epochs=240, batch_size=64, lr=0.05, schedule="multistep", milestones=(0.625, 0.75, 0.875), decay=0.1,
-    val_fraction=0.0,
-)  # fmt: skip
+STANDARD_STEPS = {"schedule": "multistep", "milestones": (0.625, 0.75, 0.875), "decay": 0.1}
+STANDARD_TRAINING = pairs(epochs=240, batch_size=64, lr=0.05, **STANDARD_STEPS, val_fraction=0.0)
 """The recipe of public comparisons: Tian, Krishnan, Isola, Contrastive Representation Distillation, 2020."""
 STANDARD_TEACHING = pairs(epochs=150, batch_size=256, lr=0.2, val_fraction=0.0)
 """Of teachers: in batches four times as large with four times the rate, and fewer epochs of a cosine, which

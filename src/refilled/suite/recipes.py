@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from refilled.suite.cell import Cell, TeacherCell, pairs
-from refilled.suite.cifar100 import DKD_BETA, TEACHER_CLASSES, gkd
+from refilled.suite.cifar100 import DKD_BETA, STANDARD_STEPS, TEACHER_CLASSES, gkd
 from refilled.suite.rows import TWO_STAGES, fill
 from refilled.suite.table import Point, Table
 from refilled.suite.validation import blind
@@ -202,7 +202,10 @@ SMALL_RECIPES = (
 _SMALL_TRAINING = pairs(batch_size=128, val_fraction=VAL_FRACTION, precision="bfloat16")
 
 
-def small(recipe: str, student: str) -> Cell | None:
+_SCHEDULES: dict[str, dict[str, Any]] = {"cosine": {}, "steps": STANDARD_STEPS}
+
+
+def small(recipe: str, student: str, schedule: str) -> Cell | None:
     """A recipe for the same 50 classes, in minutes on two CPU cores: few epochs, eight views of an image."""
     method, settings = RECIPES[recipe]
     taught = pairs(**dict(_SMALL_TRAINING), epochs=40)
@@ -213,7 +216,7 @@ def small(recipe: str, student: str) -> Cell | None:
         teacher=TeacherCell("wrn-16-2", "cifar100", TEACHER_CLASSES, "cifar-fs", taught),
         classes=TEACHER_CLASSES,
         class_order="cifar-fs",
-        settings=pairs(**dict(_SMALL_TRAINING), epochs=30, views=8),
+        settings=pairs(**dict(_SMALL_TRAINING), epochs=30, views=8, **_SCHEDULES[schedule]),
         on_validation=True,
     )
     return fill(cell, method, **settings)
@@ -223,14 +226,16 @@ SMALL = Table(
     name="recipes-small",
     title="CIFAR-100, 50 classes that both know, teacher WRN-16-2, 30 epochs: recipes on validation images",
     source="not in it",
-    axes={"recipe": SMALL_RECIPES, "student": ("wrn-16-1",)},
-    cell=lambda p: small(p["recipe"], p["student"]),
+    axes={"schedule": tuple(_SCHEDULES), "recipe": SMALL_RECIPES, "student": ("wrn-16-1",)},
+    cell=lambda p: small(p["recipe"], p["student"], p["schedule"]),
     published=lambda p: None,
     measure="val_accuracy",
-    alone=lambda p: small(ALONE, p["student"]),
+    alone=lambda p: small(ALONE, p["student"], p["schedule"]),
     note=(
         "Small enough for two CPU cores, to find out what is worth a GPU: the same questions about recipes "
-        "for the same classes as in [recipes](recipes.md), with less of everything."
+        "for the same classes as in [recipes](recipes.md), with less of everything. *Steps* are those of the "
+        "[standard table](cifar100-standard.md): the learning rate falls to a tenth three times, late in a "
+        "stage, and not along a cosine."
     ),
 )
 TABLES = (TABLE, SMALL)
