@@ -303,7 +303,7 @@ def test_a_page_says_how_good_the_teachers_are(tmp_path):
     assert known in render(table, runner.ledger, OverSeeds(1), tiny=True)
     runner.ledger.append(cells[0].teacher.as_cell(), teacher | {"test_accuracy": 0.125}, torch.device("cpu"))
     page = render(table, runner.ledger, OverSeeds(1), tiny=True)
-    assert "trained again where there are two" in page
+    assert "trained again where there are several" in page
     assert f"{known[:-3]} and 12.50 %." in page
 
 

@@ -115,6 +115,18 @@ def test_tsne_shows_the_same_images_twice(made):
     assert len(alone["classes"]) == 10
 
 
+def test_tsne_takes_the_seed_whose_students_are_kept(tmp_path):
+    """What `refilled bench --keep-students` left: of seed 0 one student, of seed 1 both."""
+    bench = Bench(
+        Ledger(tmp_path / "ledger.jsonl"), Places(None, tmp_path), "cpu", [].append, keep_students=True
+    )
+    cells = cells_of(get_table("ncm-after-stage-1"), {"student": ("wrn-16-2",)}, OverSeeds(2), tiny=True)
+    bench.run([cell for cell in cells if cell.seed == 1 or cell.method == "student"])
+    studio = Studio(bench.ledger, bench.desk.places, "cpu", 2, True, [].append, trains=False)
+    panels = FIGURES["tsne"].numbers(studio)["panels"]
+    assert [panel["cell"].rpartition(", ")[2] for panel in panels] == ["seed 1", "seed 1"]
+
+
 def test_convergence_has_every_epoch_of_both_stages(made):
     embedding, classifier = made["convergence"]["stages"]
     assert (embedding["stage"], classifier["stage"]) == ("embedding", "classifier")

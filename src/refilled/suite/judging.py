@@ -14,6 +14,7 @@ from refilled.evaluation import half_interval, spread
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.task_cell import TASKS, TaskCell
+from refilled.suite.wording import listed
 
 SEEDS = 3
 TINY_TASKS, TRIAL_TASKS = 4, 500
@@ -112,7 +113,7 @@ class OverSeeds:
     def effort(self, records: Records) -> str:
         """Runs and their epochs."""
         epochs = sorted({record["epochs"] for record in records} - {0})
-        return f"{len(records)} runs of {' and '.join(map(str, epochs)) or 'no'} epochs"
+        return f"{len(records)} runs of {listed(epochs) or 'no'} epochs"
 
 
 @dataclass(frozen=True)

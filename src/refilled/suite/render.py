@@ -12,6 +12,7 @@ from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.table import Point, Table, shown
 from refilled.suite.tiny import tiny_table
+from refilled.suite.wording import listed
 
 _WHAT = {
     "ncm": "Accuracy of the nearest class mean on test images",
@@ -111,7 +112,7 @@ def _legend(table: Table, found: list[dict[str, Any]], judge: Judge, ledger: Led
     runs = list({record["key"]: record for record in found}.values())
     return [
         *lines,
-        f"{judge.effort(runs)} on {' and '.join(devices)}, commit {' and '.join(commits)}, "
+        f"{judge.effort(runs)} on {listed(devices)}, commit {listed(commits)}, "
         f"{sum(record['seconds'] for record in runs) / 60:.0f} minutes of training.",
         "",
     ]
@@ -124,12 +125,12 @@ def _teachers(found: list[dict[str, Any]], ledger: Ledger) -> list[str]:
     told = []
     for teacher in described.values():
         records = ledger.filed(teacher)
-        numbers = " and ".join(dict.fromkeys(f"{100 * record['test_accuracy']:.2f}" for record in records))
+        numbers = listed(f"{100 * record['test_accuracy']:.2f}" for record in records)
         classes = f"classes {teacher['classes']}" if teacher["classes"] else "all classes"
         held_out = teacher["settings"].get("data", {}).get("val_fraction", 0)
         part = f", {100 * held_out:.0f} % of the images held out" if held_out else ""
         told.append(f"{teacher['student']}, {classes}{part}: {numbers or 'unknown'} %")
     if not told:
         return []
-    again = " (trained again where there are two)" if any(" and " in one for one in told) else ""
+    again = " (trained again where there are several)" if any(" and " in one for one in told) else ""
     return [f"Teachers, on test images of their own classes{again}: {'; '.join(dict.fromkeys(told))}.", ""]

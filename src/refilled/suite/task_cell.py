@@ -21,6 +21,7 @@ from refilled.checks import check_number
 from refilled.evaluation import half_interval
 from refilled.fewshot import plain_settings, settings_of
 from refilled.suite.cell import Cell, TeacherCell, hashed, pairs, unusual
+from refilled.suite.wording import listed
 
 TASKS = 10_000
 """As in the paper."""
@@ -153,7 +154,7 @@ class TaskCell:
         rate = sum(record["tasks"] for record in used) / computing
         right = right[: self.tasks]
         where = {
-            name: _listed(record[name] for record in used) for name in ("device", "commit") if name in used[0]
+            name: listed(record[name] for record in used) for name in ("device", "commit") if name in used[0]
         }
         return used[-1] | self.part(0, right, seconds, rate) | {"right": right} | where
 
@@ -179,7 +180,3 @@ class TaskCell:
         doubt = f" ± {100 * interval:.2f}" if interval is not None else ""
         speed = f"{record['tasks_per_second']:,.1f} a second, {record['seconds']:.0f} s"
         return f"{100 * record['test_accuracy']:.2f}{doubt} %, {record['tasks']:,} tasks, {speed}"
-
-
-def _listed(values: Any) -> str:
-    return " and ".join(dict.fromkeys(values))

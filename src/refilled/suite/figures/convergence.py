@@ -1,5 +1,6 @@
 """Losses and validation accuracy of both stages, epoch by epoch."""
 
+from itertools import cycle
 from typing import Any
 
 from refilled.suite.cifar100 import gkd
@@ -43,20 +44,29 @@ def numbers(studio: Studio) -> dict[str, Any]:
 def draw(numbers: dict[str, Any], canvas: Any) -> None:
     """A panel for each stage: losses to the left, validation to the right."""
     stages = numbers["stages"]
-    canvas.set_size_inches(5.2 * len(stages), 3.8)
+    canvas.set_size_inches(5.2 * len(stages), 4.2)
+    handles: dict[str, Any] = {}  # one for each name, whatever the panel
+    colours = {name: f"C{number}" for number, name in enumerate(_names(stages, "loss"))}
+    lines = dict(zip(_names(stages, "validation"), cycle(("--", ":", "-."))))
     for axis, stage in zip(canvas.subplots(1, len(stages), squeeze=False)[0], stages):
         right = axis.twinx()
         for name, values in stage["loss"].items():
-            axis.plot(stage["epochs"], values, marker=".", label=f"loss: {name}")
+            (handles[f"loss: {name}"],) = axis.plot(stage["epochs"], values, marker=".", color=colours[name])
         for name, values in stage["validation"].items():
             known = [
                 (epoch, 100 * value) for epoch, value in zip(stage["epochs"], values) if value is not None
             ]
-            right.plot(*zip(*known), color="black", marker=".", linestyle="--", label=f"validation: {name}")
+            (handles[f"validation: {name}"],) = right.plot(
+                *zip(*known), color="black", marker=".", linestyle=lines[name]
+            )
         axis.set(title=f"stage {stage['stage']!r}", xlabel="epoch", ylabel="loss")
         right.set_ylabel("validation, %")
-        handles = [*axis.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-        axis.legend(handles, [handle.get_label() for handle in handles], fontsize="small")
+    canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize="small")
+
+
+def _names(stages: list[dict[str, Any]], kind: str) -> list[str]:
+    """Of all stages, each once."""
+    return list(dict.fromkeys(name for stage in stages for name in stage[kind]))
 
 
 FIGURE = Figure("convergence", "Convergence of both stages", numbers, draw)

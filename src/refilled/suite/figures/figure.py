@@ -75,6 +75,10 @@ class Studio:
             bench.make_teachers([cell])
         return folder
 
+    def is_kept(self, cell: Cell) -> bool:
+        """Whether the cell's student is there already."""
+        return (self.places.student_folder(cell) / RESULT).exists()
+
     def student(self, cell: Cell) -> Result:
         """The cell's student in a run folder of its own; trained once, by one process: an interrupted
         training goes on. Once it is there its teacher is not missed."""
@@ -86,12 +90,12 @@ class Studio:
                 self.say(told[0])
 
         folder = self.places.student_folder(cell)
-        if (folder / RESULT).exists():
+        if self.is_kept(cell):
             return read_result(folder, self.torch_device)
         self.may_train(f"student {folder}")
         self.places.check_work()
         with self.places.student_to_train(cell, waiting):
-            if (folder / RESULT).exists():  # by now
+            if self.is_kept(cell):  # by now
                 return read_result(folder, self.torch_device)
             teacher = self.teacher(cell)
             self.say(f"training for a figure: {cell.describe()}")
