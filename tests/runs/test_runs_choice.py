@@ -78,15 +78,15 @@ def test_where_the_teacher_knows_all_classes_the_better_method_is_named(monkeypa
 
     def said(method, **changes):
         distill(teacher, "convnet-1", "digits", method, **(settings | changes))
-        return "--method kd" in " ".join(capsys.readouterr().err.split())
+        return "--method dkd" in " ".join(capsys.readouterr().err.split())
 
     assert not said("auto")
     monkeypatch.setattr(choice, "FEW_IMAGES", 100)
     assert said("auto")
     assert said("refilled")
-    assert not said("kd")
+    assert not said("dkd")
     for changes in (
-        {"classes": "2:7"}, {"classes": "0:3"},  # kd takes no teacher that knows more
+        {"classes": "2:7"}, {"classes": "0:3"},  # dkd takes no teacher that knows more
         {"unlabelled_classes": "5:10"}, {"keep_teacher_classes": True},
     ):  # fmt: skip
         assert not said("auto", **changes), changes
