@@ -1,19 +1,23 @@
 """The parts of the suite's tables that are measured before all others, in blocks; what is missing is run.
 
     python benchmarks/blocks.py                      # how much of each block the ledger has
-    python benchmarks/blocks.py C B --compile --data DIR
+    python benchmarks/blocks.py D+D-ncm figures --draw tsne --compile --keep-students --data DIR
 
-Blocks that are given together are run together: those that share images and teacher side by side.
+Blocks joined by + are run side by side, as far as they share images and teacher; then those behind them, in
+the same process, which compiles a network once; then figures are drawn that train what they look at.
 """
 
 import argparse
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from command import run
 from refilled import suite
 from refilled.checks import check_number
+from refilled.errors import unknown
+from timing import say
 
 _QUARTER = "quarter stage 1 + imitation 5"
 _WRN = {"student": ("wrn-16-2",)}
@@ -104,10 +108,22 @@ def cells_of(block: str, seeds: int) -> list[Any]:
     return suite.cells_of(table, where, table.judge(seeds))
 
 
+def asked_for(text: str) -> list[str]:
+    """Names of the blocks in ``D+D-ncm``."""
+    names = text.split("+")
+    for name in names:
+        if name not in BLOCKS:
+            raise unknown("block", name, BLOCKS)
+    return names
+
+
 def main() -> None:
     """Count, or run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("blocks", nargs="*", metavar="BLOCK", help=", ".join(BLOCKS))
+    parser.add_argument("blocks", nargs="*", metavar="BLOCK[+BLOCK]", help=", ".join(BLOCKS))
+    parser.add_argument(
+        "--draw", nargs="+", default=[], metavar="FIGURE", help="figures, into results/figures"
+    )
     parser.add_argument("--ledger", type=Path, default=Path("results/ledger.jsonl"))
     parser.add_argument("--data", type=Path, help="folder of the data sets; default: that of REFILLED_DATA")
     parser.add_argument("--work", type=Path, default=suite.WORK, help="folder of teachers")
@@ -117,21 +133,24 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--keep-students", action="store_true", help="keep what is trained, for figures")
     asked = parser.parse_args()
-    for block in asked.blocks:
-        if block not in BLOCKS:
-            parser.error(f"there is no block {block!r}; there are {', '.join(BLOCKS)}")
-    ledger = suite.Ledger(asked.ledger)
-    cells = {block: cells_of(block, asked.seeds) for block in asked.blocks or BLOCKS}
-    for block, own in cells.items():
-        print(f"{block}: {sum(map(ledger.has, own))} of {len(own)} cells of {BLOCKS[block][0]} are there")
-    if asked.blocks:
-        check_number("--minutes", asked.minutes, above=0)
-        seconds = 60 * asked.minutes if asked.minutes is not None else None
-        bench = suite.Bench(
-            ledger, suite.Places(asked.data, asked.work), together=asked.together, seconds=seconds,
-            keep_students=asked.keep_students, compile=asked.compile,
-        )  # fmt: skip
-        bench.run([cell for own in cells.values() for cell in own])
+    groups = [asked_for(text) for text in asked.blocks]
+    for name in asked.draw:
+        if name not in suite.FIGURES:
+            raise unknown("figure", name, suite.FIGURES)
+    check_number("--minutes", asked.minutes, above=0)
+    ledger, places = suite.Ledger(asked.ledger), suite.Places(asked.data, asked.work)
+    cells = {name: cells_of(name, asked.seeds) for name in (list(chain(*groups)) or BLOCKS)}
+    for name, own in cells.items():
+        say(f"{name}: {sum(map(ledger.has, own))} of {len(own)} cells of {BLOCKS[name][0]} are there")
+    bench = suite.Bench(
+        ledger, places, say=say, together=asked.together, seconds=asked.minutes and 60 * asked.minutes,
+        keep_students=asked.keep_students, compile=asked.compile,
+    )  # fmt: skip
+    for group in groups:
+        bench.run([cell for name in group for cell in cells[name]])
+    if asked.draw:
+        studio = suite.Studio(ledger, places, seeds=asked.seeds, say=say, compile=asked.compile)
+        suite.make_figures(asked.draw, studio, Path("results/figures"))
 
 
 if __name__ == "__main__":

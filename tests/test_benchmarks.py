@@ -11,6 +11,7 @@ import torch
 
 import refilled
 from refilled.data import Batch, Batches
+from refilled.errors import UserError
 from refilled.methods import get_method
 from refilled.objectives import comparison_matching
 
@@ -86,10 +87,22 @@ def test_blocks_are_counted_and_a_wrong_name_is_refused(tmp_path, monkeypatch, c
     monkeypatch.setattr(sys, "argv", ["blocks.py", "--ledger", str(tmp_path / "none.jsonl")])
     blocks.main()
     assert "A: 0 of 63 cells of cifar100-gkd are there" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["blocks.py", "Z"])
-    with pytest.raises(SystemExit):
-        blocks.main()
-    assert "there is no block 'Z'; there are A, A-paper, B-alone" in capsys.readouterr().err
+    for wrong, told in ((["A+Z"], "unknown block 'Z'"), (["A", "--draw", "tsen"], "did you mean 'tsne'?")):
+        monkeypatch.setattr(sys, "argv", ["blocks.py", *wrong])
+        with pytest.raises(UserError, match=re.escape(told)):
+            blocks.main()
+
+
+def test_blocks_are_run_one_after_the_other_and_joined_ones_together(tmp_path, monkeypatch):
+    import blocks
+
+    runs = []
+    monkeypatch.setattr(blocks.suite.Bench, "run", lambda bench, cells: runs.append(len(cells)))
+    monkeypatch.setattr(
+        sys, "argv", ["blocks.py", "A+D-ncm", "C-few", "--ledger", str(tmp_path / "no.jsonl")]
+    )
+    blocks.main()
+    assert runs == [63 + 6, 18]
 
 
 def test_brute_force_is_comparison_matching():

@@ -24,8 +24,8 @@ def advise(method: str, overlap: Overlap, per_class: float) -> str | None:
     if method != MANY or overlap.only_here or overlap.only_there or per_class < FEW_IMAGES:
         return None
     return (
-        "the teacher knows just these classes: where that was measured, decoupled distillation (--method dkd) "
-        "gained as much or more (results/README.md)"
+        "the teacher knows just these classes: where that was measured, decoupled distillation "
+        "(--method dkd) gained as much or more (results/README.md)"
     )
 
 
