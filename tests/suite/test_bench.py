@@ -8,7 +8,18 @@ import torch
 
 from refilled.errors import UserError
 from refilled.runs.shared import Shared
-from refilled.suite import TABLES, Bench, Ledger, OverSeeds, OverTasks, Places, cells_of, get_table, render
+from refilled.suite import (
+    TABLES,
+    Bench,
+    Ledger,
+    OverSeeds,
+    OverTasks,
+    Places,
+    cells_of,
+    get_table,
+    render,
+    teachers,
+)
 from refilled.suite import run as suite_run
 from refilled.suite.cell import pairs
 from refilled.suite.incremental import teacher_with_probe
@@ -335,3 +346,17 @@ def test_few_images_are_not_compiled_for(tmp_path):
     few = next(table.cell(point) for point in table.points({"method": ("refilled",), "shots": (10,)}))
     assert runner._settings(few)["compile"] is False
     assert runner._settings(replace(few, shots=None))["compile"] is True
+
+
+def test_teachers_are_not_compiled(tmp_path, monkeypatch):
+    asked = []
+
+    def begun(*given, **settings):
+        asked.append(settings["compile"])
+        raise LossIsNotFinite("as far as this test goes")
+
+    monkeypatch.setattr(teachers, "Run", begun)
+    runner = make_bench(tmp_path, [], compile=True)
+    table = get_table("cifar100-standard")
+    runner.run(cells_of(table, {"method": ("kd",), "student": ("wrn-16-2",)}, OverSeeds(1), tiny=True))
+    assert asked == [False]

@@ -13,7 +13,7 @@ from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
 from refilled.suite.places import DESCRIPTION
 from refilled.suite.runner import Desk
-from refilled.suite.trainings import measured_of
+from refilled.suite.trainings import NOT_COMPILED, measured_of
 from refilled.training import LossIsNotFinite, Reporter
 from refilled.training.turns import WAITING
 
@@ -109,7 +109,7 @@ class TeacherRuns:
             places.teacher_folder(cell.teacher) if cell.teacher is not None else None,
             cell.student, places.data_spec(cell.data), cell.method, folder,
             resume=folder.exists(), reporter=Reporter(), shared=Shared(), device=str(self.desk.device),
-            **(cell.arguments() | self.desk.settings),
+            **(cell.arguments() | self.desk.settings | NOT_COMPILED),
         )  # fmt: skip
         result = run.finished or run.finish((yield from self.desk.shares.own_part(run.training)))
         write_json(folder / DESCRIPTION, cell.to_json())

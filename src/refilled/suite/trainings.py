@@ -22,6 +22,10 @@ from refilled.training import Beginnings, Reporter
 
 AT_ONCE = 4
 """Trainings side by side on a GPU."""
+NOT_COMPILED = {"compile": False}
+"""Few images, which come in batches of a size of their own, and teachers, each one training of its own
+network: compiling takes longer than it gives back, and holds up all others. A WRN-40-2 takes a minute, and
+40 seconds less for 7.5 million images then (H200; results/speed.md)."""
 Measuring = Generator[None, None, dict[str, Any]]
 """A job that ends with what was measured."""
 
@@ -123,9 +127,8 @@ class Trainings:
         return folder, data, shared, self.desk.device, self._settings(cell)
 
     def _settings(self, cell: Cell) -> dict[str, Any]:
-        """Of what is trained, and how. Few images come in small batches of a size of their own: compiling
-        for it takes longer than the training."""
-        how = self.desk.settings | ({"compile": False} if cell.shots else {})
+        """Of what is trained, and how."""
+        how = self.desk.settings | (NOT_COMPILED if cell.shots else {})
         return (once_open(cell.arguments()) if cell.on_validation else cell.arguments()) | how
 
 
