@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refilled.suite import Cell, Ledger, get_table
+from refilled.suite import TABLES, Cell, Ledger, get_table
 
 from .outcomes import refusal
 
@@ -22,6 +22,8 @@ from .outcomes import refusal
         (("k-hat", "--tune-epochs", "3"), "--tune-epochs is for --tune"),
         (("k-hat", "--tune", "2", "--tune-epochs", "1"), "--tune-epochs must be at least 2, not 1"),
         (("--list", "--overlap", "55"), "--overlap does nothing with --list: leave it out"),
+        (("--list", "--ledger", "file"), "--ledger does nothing with --list: leave it out"),
+        (("--ledger", "file"), "--ledger of which table? refilled bench --list shows them"),
         (("--overlap", "55", "--seeds", "2"), "--overlap, --seeds of which table? refilled bench --list"),
         (
             ("k-hat", "--render", "--minutes", "3", "--keep-students"),
@@ -71,11 +73,28 @@ def test_refused(command, tmp_path, monkeypatch, snapshot, options, said):
     assert snapshot() == before
 
 
-def test_one_table_is_shown_by_its_name(command):
+def test_tables_are_shown_a_line_each(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = command("bench", "--list")
+    assert code == 0
+    *tables, hint = out.splitlines()
+    assert [line.split()[0] for line in tables] == list(TABLES)
+    assert "refilled bench TABLE --list" in hint
+
+
+def test_one_table_is_shown_by_its_name(command, tmp_path, monkeypatch, torch_cpu):
+    monkeypatch.chdir(tmp_path)
     code, out, _ = command("bench", "k-hat", "--list")
     assert code == 0
     assert "max_impostors: 1, 5, all" in out
+    assert "0 of 18 cells (3 seeds) are in results/ledger.jsonl" in out
     assert "cifar100-gkd" not in out
+    cell: Cell = get_table("k-hat").cell({"overlap": 0, "max_impostors": 1})
+    Ledger(Path("own.jsonl")).append(
+        cell, {"test_accuracy": 0.5, "ncm": 0.25, "epochs": 2, "seconds": 1.0}, torch_cpu
+    )
+    _, out, _ = command("bench", "k-hat", "--list", "--ledger", "own.jsonl")
+    assert "1 of 18 cells (3 seeds) are in own.jsonl" in out
 
 
 def test_a_run_of_one_seed_takes_no_other_seed_off_the_page(command, tmp_path, monkeypatch, torch_cpu):

@@ -17,8 +17,7 @@ _SELECTION = ("overlap", "student", "method", "shots", "where")
 _TRAINING = ("together", "minutes", "keep_students")
 _IDLE = {
     "list": (
-        *_SELECTION, *_TRAINING, "seeds", "tasks", "data", "work", "ledger", "tune_epochs", "tiny", "compile",
-        "device",
+        *_SELECTION, *_TRAINING, "seeds", "tasks", "data", "work", "tune_epochs", "tiny", "compile", "device",
     ),
     "render": (*_SELECTION, *_TRAINING, "data", "tune_epochs", "compile", "device"),
     "figures": (*_SELECTION, *_TRAINING, "tasks", "tune_epochs"),
@@ -35,6 +34,8 @@ class BenchCommand:
 
     refilled bench --list
 
+    refilled bench cifar100-gkd --list
+
     refilled bench cifar100-gkd --overlap 60 --student wrn-16-2 --method refilled student --seeds 3
 
     refilled bench cifar100-gkd --render
@@ -49,7 +50,7 @@ class BenchCommand:
     table: Annotated[Positional[str | None], arg(metavar="TABLE")] = None
     """Name of a table; see --list."""
     list: bool = False
-    """Show the tables and their axes, or those of TABLE."""
+    """Show what tables there are; of TABLE its axes, and how many of its cells the ledger has."""
     overlap: tuple[int, ...] = ()
     """Only these overlaps, in percent."""
     student: tuple[str, ...] = ()
@@ -102,15 +103,13 @@ class BenchCommand:
         if self.figures:
             self._draw()
             return
-        if self.list or self.table is None:
-            chosen = suite.TABLES.values() if self.table is None else (suite.get_table(self.table),)
-            for table in chosen:
-                say(f"{table.name}: {table.title}", style="bold")
-                for axis, values in table.axes.items():
-                    names = map(suite.shown, values)
-                    say(f"    {axis}: {', '.join(names)}")
+        if self.table is None:
+            list_tables()
             return
         table = suite.get_table(self.table)
+        if self.list:
+            list_axes(table, self._ledger())
+            return
         where = table.where(
             {"overlap": self.overlap, "student": self.student, "method": self.method, "shots": self.shots},
             self.where,
@@ -162,6 +161,8 @@ class BenchCommand:
         idle = [option for way in asked for option in self._given(_IDLE[way.removeprefix("--")])]
         if len(asked) > 1:
             raise UserError(f"{' and '.join(asked)} are different things to do: give one of them")
+        if self.list and self.table is None:
+            idle += self._given(("ledger",))
         if self.figures and self.table is not None:
             raise UserError(f"--figures says what is drawn; leave out the table {self.table!r}")
         if self.table is None and asked in (["--render"], ["--tune"]):
@@ -174,7 +175,7 @@ class BenchCommand:
             raise UserError(f"{given[0]} does nothing with --tiny, whose ledger is in --work: leave it out")
         if self.render and not self.tiny and (given := self._given(("work",))):
             raise UserError(f"{given[0]} does nothing with --render, which reads the ledger: leave it out")
-        if self.table is None and not asked and (given := self._given(_IDLE["list"])):
+        if self.table is None and not asked and (given := self._given((*_IDLE["list"], "ledger"))):
             raise UserError(f"{', '.join(given)} of which table? refilled bench --list shows them")
         check_number("--seeds", self.seeds, least=1)
         check_number("--tune-epochs", self.tune_epochs, least=2)  # two stages need one each
@@ -195,3 +196,21 @@ class BenchCommand:
         seeds = self.seeds if self.seeds is not None else suite.SEEDS
         studio = suite.Studio(ledger, places, self.device, seeds, self.tiny, say, compile=self.compile)
         suite.make_figures(self.figures, studio, ledger.path.parent / "figures")
+
+
+def list_tables() -> None:
+    """What tables there are, a line each."""
+    width = max(map(len, suite.TABLES))
+    for table in suite.TABLES.values():
+        say(f"{table.name:{width}}  {table.title}")
+    say("refilled bench TABLE --list shows its rows and columns, and how much of it the ledger has")
+
+
+def list_axes(table: suite.Table, ledger: suite.Ledger) -> None:
+    """What a table's cells can be, and how many of them are there."""
+    say(f"{table.name}: {table.title}", style="bold")
+    for axis, values in table.axes.items():
+        say(f"    {axis}: {', '.join(map(suite.shown, values))}")
+    judge = table.judge()
+    cells = suite.cells_of(table, {}, judge)
+    say(f"    {sum(map(ledger.has, cells))} of {len(cells)} cells ({judge}) are in {ledger.path}")

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from refilled.methods import METHODS, get_method
@@ -77,7 +77,7 @@ class Cell:
     """Judged on validation images; the test images are not read."""
     kind: ClassVar[str] = "training"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The same for the same training, and for no other: 16 hexadecimal digits."""
         return hashed(self.known_by(self.to_json()))

@@ -53,6 +53,9 @@ class OverSeeds:
 
     seeds: int = SEEDS
 
+    def __str__(self) -> str:
+        return f"{self.seeds} seeds"
+
     @classmethod
     def asked(cls, table: str, seeds: int | None, tasks: int | None, usual_tasks: int) -> "OverSeeds":
         """As a person asks for it; tasks are refused."""
@@ -121,6 +124,9 @@ class OverTasks:
     """The first tasks of one seed: mean and its 95 % confidence interval, gains task by task."""
 
     tasks: int = TASKS
+
+    def __str__(self) -> str:
+        return f"{self.tasks:,} tasks"
 
     @classmethod
     def asked(cls, table: str, seeds: int | None, tasks: int | None, usual_tasks: int) -> "OverTasks":
