@@ -12,7 +12,9 @@ import pytest
 import refilled
 
 SOURCE = Path(refilled.__file__).parent
-HEAVY = ("tyro", "rich", "matplotlib", "optuna", "sklearn", "timm", "transformers", "torchvision")
+HEAVY = (
+    "tyro", "rich", "matplotlib", "optuna", "sklearn", "timm", "transformers", "torchvision", "torch._dynamo",
+)  # fmt: skip
 ROOMS = (
     ("errors", "version"),
     ("files", "lock", "checks"),

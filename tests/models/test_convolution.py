@@ -212,3 +212,14 @@ def test_compiled_layers_have_our_kernels_in_half_precision(half):
     for one, other in zip(found, expected):
         assert one.dtype == other.dtype
         assert error(one, other) < 0.02
+
+
+def test_which_device_it_is_counts_as_known_while_compiling():
+    """The mark that PyTorch sets itself, where that would import the compiler."""
+
+    @torch.compiler.assume_constant_result
+    def marked():
+        """Nothing."""
+
+    assert marked.__dict__
+    assert marked.__dict__.items() <= convolution._is_known.__dict__.items()

@@ -93,9 +93,12 @@ def _is_wide(channels: int) -> bool:
     return 16 <= channels <= _MOST_CHANNELS and channels & (channels - 1) == 0
 
 
-@torch.compiler.assume_constant_result
 def _is_known(device: int) -> bool:
     """Whether our kernels can run, and were measured, on such a GPU."""
     if kernels is None or tuple(map(int, triton.__version__.split(".")[:2])) < _TRITON:
         return False
     return torch.cuda.get_device_capability(device) == _MEASURED_ON
+
+
+# What torch.compiler.assume_constant_result does, which imports the compiler first: a second for every command.
+_is_known._dynamo_marked_constant = True  # type: ignore[attr-defined]
