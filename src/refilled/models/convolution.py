@@ -100,5 +100,5 @@ def _is_known(device: int) -> bool:
     return torch.cuda.get_device_capability(device) == _MEASURED_ON
 
 
-# What torch.compiler.assume_constant_result does, which imports the compiler first: a second for every command.
+# As torch.compiler.assume_constant_result does, which imports the compiler: a second of every command.
 _is_known._dynamo_marked_constant = True  # type: ignore[attr-defined]
