@@ -22,7 +22,7 @@ from refilled.suite import (
 )
 from refilled.suite import run as suite_run
 from refilled.suite.cell import pairs
-from refilled.suite.incremental import teacher_with_probe
+from refilled.suite.old_and_new import teacher_with_probe
 from refilled.training import LossIsNotFinite
 from refilled.training.turns import WAITING
 

@@ -7,9 +7,10 @@ import torch
 
 from refilled.errors import UserError
 from refilled.fewshot import METHODS, settings_of
-from refilled.suite import Ledger, cells_of, fewshot, get_table
-from refilled.suite.fewshot_choices import best_of
-from refilled.suite.fewshot_settings import CANDIDATES, CHOSEN, SCHEDULES
+from refilled.suite import Ledger, cells_of, get_table
+from refilled.suite.tables import fewshot
+from refilled.suite.tables.fewshot_choices import best_of
+from refilled.suite.tables.fewshot_settings import CANDIDATES, CHOSEN, SCHEDULES
 
 TABLE, CHOICES = get_table("miniimagenet-fewshot"), get_table("fewshot-choices")
 TRIAL = 200  # tasks that choices were made on

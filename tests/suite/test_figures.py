@@ -24,9 +24,9 @@ from refilled.suite import (
     get_table,
     make_figures,
 )
-from refilled.suite.cifar100 import gkd
 from refilled.suite.figures import NothingToShow, convergence, gradients, lines, weights
-from refilled.suite.rows import TWO_STAGES
+from refilled.suite.tables.cifar100 import gkd
+from refilled.suite.tables.rows import TWO_STAGES
 from refilled.suite.tiny import tiny_cell
 from refilled.suite.validation import blind
 

@@ -7,7 +7,7 @@ import torch
 
 from refilled.suite import Cell, Ledger, OverSeeds, Table
 from refilled.suite.cell import pairs
-from refilled.suite.gains import against_published
+from refilled.suite.pages.gains import against_published
 
 PAPER = {"student-half": 70.0, "student": None, "rkd": 71.0, "refilled": 72.0, "aml": 75.0}
 

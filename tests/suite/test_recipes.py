@@ -7,7 +7,7 @@ import torch
 
 from refilled.suite import TABLES, Bench, Ledger, Places, cells_of, get_table, render, tiny_cell
 from refilled.suite.judging import OverSeeds
-from refilled.suite.recipes import ALONE, ALONE_MIXED, RECIPES, alone, cell
+from refilled.suite.tables.recipes import ALONE, ALONE_MIXED, RECIPES, alone, cell
 from refilled.suite.validation import blind, without_test
 
 POINT = {"overlap": 100, "shots": 50, "epochs": 200}

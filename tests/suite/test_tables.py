@@ -6,8 +6,8 @@ from refilled.errors import UserError
 from refilled.methods import METHODS, get_method
 from refilled.suite import TABLES, Cell, OverSeeds, cells_of, get_table, tiny_cell
 from refilled.suite.baselines import TEACHER_BASELINES
-from refilled.suite.cifar100 import standard
-from refilled.suite.rows import HALF, STANDARD_KD, STEADY, TWO_STAGES
+from refilled.suite.tables.cifar100 import standard
+from refilled.suite.tables.rows import HALF, STANDARD_KD, STEADY, TWO_STAGES
 
 WANTED = {
     "cifar100-gkd", "cub-gkd", "reweighting", "one-stage", "weaker-teacher", "other-family", "cub-to-dogs",

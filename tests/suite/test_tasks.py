@@ -7,7 +7,7 @@ import pytest
 from refilled.cli import BenchCommand
 from refilled.errors import UserError
 from refilled.suite import Bench, Ledger, OverTasks, Places, cells_of, get_table, render, tasks, tune_table
-from refilled.suite.task_trials import TaskTrials
+from refilled.suite.choices.task_trials import TaskTrials
 from refilled.training import Reporter
 
 TABLE = get_table("miniimagenet-fewshot")

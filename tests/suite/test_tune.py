@@ -17,11 +17,11 @@ from refilled.suite import (
     OverSeeds,
     Places,
     get_table,
-    incremental,
-    training_trials,
+    old_and_new,
     tune_table,
 )
-from refilled.suite.training_trials import TrainingTrials
+from refilled.suite.choices import training_trials
+from refilled.suite.choices.training_trials import TrainingTrials
 from refilled.training import LossIsNotFinite
 
 TABLE = get_table("cifar100-gkd")
@@ -212,10 +212,10 @@ def test_a_table_of_embeddings_is_searched_by_them(tmp_path):
 def test_old_and_new_classes_are_searched_by_their_own_criterion(tmp_path, monkeypatch):
     """On images that neither student nor teacher has seen; none of them a test image."""
     opened, looked_at = [], []
-    read, hold = incremental.read_splits, incremental.choose_holding
-    monkeypatch.setattr(incremental, "read_splits", lambda *given: opened.append(read(*given)) or opened[-1])
+    read, hold = old_and_new.read_splits, old_and_new.choose_holding
+    monkeypatch.setattr(old_and_new, "read_splits", lambda *given: opened.append(read(*given)) or opened[-1])
     monkeypatch.setattr(
-        incremental,
+        old_and_new,
         "choose_holding",
         lambda name, parts, *given: looked_at.extend(parts) or hold(name, parts, *given),
     )

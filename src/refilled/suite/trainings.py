@@ -15,7 +15,7 @@ from refilled.runs.run import Run
 from refilled.runs.shared import Shared
 from refilled.suite.baselines import TEACHER_BASELINES, judge_teacher
 from refilled.suite.cell import Cell
-from refilled.suite.incremental import judge_jointly, judge_student, teacher_with_probe
+from refilled.suite.old_and_new import judge_jointly, judge_student, teacher_with_probe
 from refilled.suite.runner import Desk, Job
 from refilled.suite.validation import once_open, without_test
 from refilled.training import Beginnings, Reporter

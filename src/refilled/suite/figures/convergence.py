@@ -3,10 +3,10 @@
 from itertools import cycle
 from typing import Any
 
-from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Figure, Studio
-from refilled.suite.recipes import VAL_FRACTION
-from refilled.suite.rows import TWO_STAGES
+from refilled.suite.tables.cifar100 import gkd
+from refilled.suite.tables.recipes import VAL_FRACTION
+from refilled.suite.tables.rows import TWO_STAGES
 from refilled.suite.validation import blind
 from refilled.training.metrics import METRICS, MetricsLog
 

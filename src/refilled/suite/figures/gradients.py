@@ -18,9 +18,9 @@ from refilled.labels import LabelSpace
 from refilled.models import load
 from refilled.objectives.divergence import divergence
 from refilled.runs.prepare import Prepared, make_teacher, place
-from refilled.suite.cifar100 import standard
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.images import images_of
+from refilled.suite.tables.cifar100 import standard
 
 COUNTS = (2, 5, 10, 20, 40, 60, 80, 100)
 DRAWS = 10

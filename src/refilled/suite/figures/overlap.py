@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from refilled.suite import cifar100, cub
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.lines import draw_panels, panels, some
+from refilled.suite.tables import cifar100, cub
 
 _TABLES = {"CIFAR-100": cifar100.CIFAR100_GKD, "CUB": cub.CUB_GKD}
 

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from refilled.suite.cifar100 import SHOTS
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.lines import draw_panels, panels, some
+from refilled.suite.tables.cifar100 import SHOTS
 
 
 def numbers(studio: Studio) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.lines import draw_panels, panels, some
-from refilled.suite.sweeps import LAMBDA
+from refilled.suite.tables.sweeps import LAMBDA
 
 
 def numbers(studio: Studio) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from refilled import evaluation
 from refilled.methods.refilled_settings import ClassifierSettings, Weight
 from refilled.methods.refilled_terms import ClassifierTerm
 from refilled.runs.prepare import Prepared, make_teacher
-from refilled.suite.cifar100 import gkd
 from refilled.suite.figures.figure import Studio
 from refilled.suite.figures.images import images_of
-from refilled.suite.rows import TWO_STAGES
+from refilled.suite.tables.cifar100 import gkd
+from refilled.suite.tables.rows import TWO_STAGES
 
 OVERLAP = 60
 WEIGHTS: tuple[Weight, ...] = ("pl", "head")

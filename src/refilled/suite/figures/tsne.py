@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from refilled import evaluation
 from refilled.data.randomness import seeded_generator
 from refilled.suite.cell import Cell
-from refilled.suite.cifar100 import NCM_AFTER_STAGE_1 as TABLE
 from refilled.suite.figures.figure import Figure, Studio
 from refilled.suite.figures.images import images_of
+from refilled.suite.tables.cifar100 import NCM_AFTER_STAGE_1 as TABLE
 
 CLASSES = 10
 STUDENT = "wrn-16-2"

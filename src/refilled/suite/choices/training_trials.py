@@ -11,10 +11,10 @@ from refilled.runs.run import Run
 from refilled.runs.settings import sort_settings
 from refilled.runs.shared import Shared
 from refilled.suite.cell import Cell
-from refilled.suite.incremental import judge_student
+from refilled.suite.choices.search import Range, space_around
 from refilled.suite.judging import OverSeeds
+from refilled.suite.old_and_new import judge_student
 from refilled.suite.run import Bench
-from refilled.suite.search import Range, space_around
 from refilled.suite.validation import blind, once_open, without_test
 from refilled.training import LossIsNotFinite, Reporter, take_turns
 

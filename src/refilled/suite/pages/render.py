@@ -5,11 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from refilled.suite.gains import against_published
-from refilled.suite.grid import grid
 from refilled.suite.judging import Judge
 from refilled.suite.kinds import AnyCell
 from refilled.suite.ledger import Ledger
+from refilled.suite.pages.gains import against_published
+from refilled.suite.pages.grid import grid
 from refilled.suite.table import Point, Table, shown
 from refilled.suite.tiny import tiny_table
 from refilled.suite.wording import listed

@@ -10,12 +10,12 @@ from typing import Any
 
 from refilled.errors import UserError
 from refilled.fewshot import METHODS, get_method
-from refilled.suite import published
 from refilled.suite.cell import TeacherCell, pairs
-from refilled.suite.fewshot_settings import chosen_settings
 from refilled.suite.judging import OverTasks
-from refilled.suite.published import SHOTS, lookup
 from refilled.suite.table import Point, Table
+from refilled.suite.tables import published
+from refilled.suite.tables.fewshot_settings import chosen_settings
+from refilled.suite.tables.published import SHOTS, lookup
 from refilled.suite.task_cell import TaskCell
 
 IMAGE_SIZE = 64

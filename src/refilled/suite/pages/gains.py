@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from refilled.suite.grid import grid
 from refilled.suite.judging import Judge, OverSeeds
 from refilled.suite.ledger import Ledger
-from refilled.suite.rows import HALF
+from refilled.suite.pages.grid import grid
 from refilled.suite.table import Point, Table, shown
+from refilled.suite.tables.rows import HALF
 
 ALONE = "student"
 

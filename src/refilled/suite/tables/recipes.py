@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from refilled.suite.cell import Cell, TeacherCell, pairs
-from refilled.suite.cifar100 import DKD_BETA, STANDARD_STEPS, TEACHER_CLASSES, gkd
-from refilled.suite.rows import TWO_STAGES, fill
 from refilled.suite.table import Point, Table
+from refilled.suite.tables.cifar100 import DKD_BETA, STANDARD_STEPS, TEACHER_CLASSES, gkd
+from refilled.suite.tables.rows import TWO_STAGES, fill
 from refilled.suite.validation import blind
 
 VAL_FRACTION = 0.2
@@ -189,7 +189,7 @@ TABLE = Table(
         "weight 1 and -4.0 with 4 at overlap 60 (one seed; why was not measured), and a loss with few images "
         "too ([few-images](few-images.md)). "
         "Recipes with mixtures are compared with the student alone that sees mixtures too. "
-        "What the names mean is in [recipes.py](../src/refilled/suite/recipes.py)."
+        "What the names mean is in [recipes.py](../src/refilled/suite/tables/recipes.py)."
     ),
 )
 

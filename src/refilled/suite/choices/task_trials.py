@@ -6,10 +6,10 @@ Every trial has the same tasks, so that two of them differ by their settings alo
 from typing import Any
 
 from refilled.errors import UserError
-from refilled.suite import training_trials
+from refilled.suite.choices import training_trials
+from refilled.suite.choices.search import Range, space_around
 from refilled.suite.judging import OverTasks
 from refilled.suite.run import Bench
-from refilled.suite.search import Range, space_around
 from refilled.suite.task_cell import TaskCell
 from refilled.training import LossIsNotFinite
 

@@ -8,11 +8,11 @@ miniimagenet-fewshot; for 10 shots, which are not tried, what is best with 5.
 
 import itertools
 
-from refilled.suite.fewshot import TEACHERS, asked_teacher, cell_with
-from refilled.suite.fewshot_settings import CANDIDATES, CHOICE_SHOTS, SCHEDULES
 from refilled.suite.judging import OverTasks
 from refilled.suite.ledger import Ledger
 from refilled.suite.table import Point, Table
+from refilled.suite.tables.fewshot import TEACHERS, asked_teacher, cell_with
+from refilled.suite.tables.fewshot_settings import CANDIDATES, CHOICE_SHOTS, SCHEDULES
 from refilled.suite.task_cell import TaskCell
 
 NAMES = tuple(dict.fromkeys(name for own in CANDIDATES.values() for name in own))
@@ -60,6 +60,6 @@ FEW_SHOT_CHOICES = Table(
     note=(
         "These numbers are for choosing: the best of each method is what miniimagenet-fewshot runs, with the "
         "best at 5 shots for 10. What the names mean is in "
-        "[fewshot_settings.py](../src/refilled/suite/fewshot_settings.py)."
+        "[fewshot_settings.py](../src/refilled/suite/tables/fewshot_settings.py)."
     ),
 )

@@ -9,10 +9,10 @@ meets it before, on the 64 seen classes, and the tasks' classifiers are those of
 from dataclasses import replace
 
 from refilled.suite.cell import TeacherCell
-from refilled.suite.fewshot import STUDENT, cell, seen_network
 from refilled.suite.judging import OverTasks
-from refilled.suite.published import SHOTS
 from refilled.suite.table import Point, Table
+from refilled.suite.tables.fewshot import STUDENT, cell, seen_network
+from refilled.suite.tables.published import SHOTS
 from refilled.suite.task_cell import TaskCell
 
 ALONE, TEACHER = "student", "resnet-12"

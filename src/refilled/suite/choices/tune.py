@@ -7,16 +7,16 @@ from typing import Any
 from refilled.errors import UserError
 from refilled.files import write_json
 from refilled.suite.cell import Cell
+from refilled.suite.choices.search import Search
+from refilled.suite.choices.task_trials import TaskTrials
+from refilled.suite.choices.training_trials import TrainingTrials
 from refilled.suite.extras import library
 from refilled.suite.judging import Judge
 from refilled.suite.ledger import commit
 from refilled.suite.run import Bench
-from refilled.suite.search import Search
 from refilled.suite.table import Point, Table
 from refilled.suite.task_cell import TaskCell
-from refilled.suite.task_trials import TaskTrials
 from refilled.suite.tiny import tiny_table
-from refilled.suite.training_trials import TrainingTrials
 
 _TRIALS: dict[str, Any] = {Cell.kind: TrainingTrials, TaskCell.kind: TaskTrials}
 """What tries settings of a kind of cell."""

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from refilled.suite import published
 from refilled.suite.cell import Cell, TeacherCell, pairs
-from refilled.suite.published import MOBILENETS, lookup
-from refilled.suite.rows import (
+from refilled.suite.table import Point, Table
+from refilled.suite.tables import published
+from refilled.suite.tables.published import MOBILENETS, lookup
+from refilled.suite.tables.rows import (
     GKD_NOTE,
     GKD_ROWS,
     HALF,
@@ -16,7 +17,6 @@ from refilled.suite.rows import (
     published_gkd_row,
     published_row,
 )
-from refilled.suite.table import Point, Table
 
 TRAINING = pairs(epochs=200, batch_size=256, image_size=84, val_fraction=0.0)
 """100 epochs for each of two stages, at 84 pixels: gains are comparable with the paper's, which is at 224,

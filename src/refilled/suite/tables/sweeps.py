@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from refilled.suite import cifar100, cub, published
 from refilled.suite.cell import Cell
-from refilled.suite.published import MOBILENETS, WRN, lookup
-from refilled.suite.rows import TWO_STAGES
 from refilled.suite.table import Point, Table
+from refilled.suite.tables import cifar100, cub, published
+from refilled.suite.tables.published import MOBILENETS, WRN, lookup
+from refilled.suite.tables.rows import TWO_STAGES
 
 _COLUMNS = {"cifar100": WRN, "cub": MOBILENETS}
 
