@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench pages clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -24,6 +24,9 @@ bench: .venv/installed  ## speed and memory against what one would run instead
 	$(BIN)/python benchmarks/training.py $(BENCH)
 	$(BIN)/python benchmarks/comparison.py
 	$(BIN)/python benchmarks/folder.py
+
+pages: .venv/installed  ## results/TABLE.md anew from the ledger, each by the command at its foot
+	grep -ho '^Made by `refilled bench [^`]*' results/*.md | cut -d '`' -f 2 | while read -r made; do $(BIN)/$$made; done
 
 clean:
 	rm -rf .venv build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
