@@ -46,6 +46,32 @@ def test_an_epoch_is_a_function_of_seed_salt_and_number():
         assert not torch.equal(first[0], other[0])
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(2, 5), st.integers(0, 3))
+def test_a_grouped_epoch_has_every_image_once_and_groups_of_one_class(labels, group, number):
+    labels = torch.tensor(labels)
+    batches = Batches(numbered(len(labels))[0], labels, len(labels), seed=number)
+    rows = batches.plan(number, group=group).rows[0]
+    assert sorted(rows.tolist()) == list(range(len(labels)))
+    runs = 1 + int((labels[rows].diff() != 0).sum())
+    assert runs <= sum(-(-int(count) // group) for count in torch.bincount(labels))
+
+
+def test_a_group_of_one_changes_nothing_and_groups_change_from_epoch_to_epoch():
+    images, labels = numbered(60)
+    batches = Batches(images, labels, 12, augment="crop", seed=3)
+    plain, other = batches.plan(2, salt=1), batches.plan(2, salt=1, group=1)
+    assert torch.equal(plain.rows, other.rows)
+    assert torch.equal(plain.views, other.views)
+    first, second = (batches.plan(number, group=4).rows for number in (0, 1))
+    assert (labels[first.view(-1, 4)] == labels[first.view(-1, 4)[:, :1]]).all()
+    members = [{frozenset(four.tolist()) for four in rows.view(-1, 4)} for rows in (first, second)]
+    assert not members[0] & members[1]  # who stands beside whom is drawn anew
+    assert torch.equal(first, batches.plan(0, group=4).rows)
+    order = labels[first.flatten()[::4]].tolist()
+    assert order != sorted(order)
+
+
 def test_a_resumed_run_sees_the_same_batches():
     images, labels = numbered(20)
     through = Batches(images, labels, 8, augment="crop", seed=4)

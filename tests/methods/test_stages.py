@@ -194,3 +194,15 @@ def test_one_stage_takes_a_single_epoch(name):
 def test_shares_out_of_range_are_refused(wrong):
     with pytest.raises(UserError, match="embedding_share"):
         RefilledSettings(embedding_share=wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["refilled", "refilled-two-stages", "refilled-emb", "refilled-stage1", "refilled-gamma"]
+)
+def test_images_of_a_class_come_side_by_side_where_comparisons_are_learnt(name):
+    networks = make_teacher(), make_student(), make_batches()
+    stages = make_stages(name, *networks, group=3)
+    assert [stage.group for stage in stages] == [3, 1][: len(stages)]
+    assert all(stage.group == 1 for stage in make_stages(name, *networks))
+    with pytest.raises(UserError, match="group must be at least 2"):
+        make_stages(name, *networks, group=1)

@@ -44,6 +44,20 @@ def test_it_learns():
     assert not network.training
 
 
+def test_a_stage_may_want_images_of_a_class_side_by_side():
+    network, seen = tiny_network(), []
+
+    def loss(batch):
+        seen.append(batch.labels.tolist())
+        return {"cross_entropy": torch.nn.functional.cross_entropy(network(batch.images)[1], batch.labels)}
+
+    stage = Stage("pairs", 2, list(network.parameters()), loss, group=4)
+    train([stage], network, tiny_batches(), TrainSettings(epochs=2, batch_size=8))
+    fours = [labels[at : at + 4] for labels in seen for at in (0, 4)]
+    assert all(len(set(four)) == 1 for four in fours)
+    assert len({tuple(labels) for labels in seen}) > 1
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_does_not():
     assert same_weights(trained(), trained())
     other = TrainSettings(epochs=6, batch_size=8, seed=1)

@@ -125,16 +125,19 @@ class Batches:
         """Images of an epoch, those without labels too."""
         return len(self) * (self.batch_size + self.unlabelled)
 
-    def plan(self, number: int, salt: int = 0) -> Plan:
-        """The draws of one epoch; a function of (seed, salt, number) alone, so that a resumed run has the
-        same ones.
+    def plan(self, number: int, salt: int = 0, group: int = 1) -> Plan:
+        """The draws of one epoch; a function of (seed, salt, number, group) alone, so that a resumed run has
+        the same ones.
 
         Args:
             number: which epoch.
             salt: tells apart what is trained with the same seed, such as the stages of a method.
+            group: images of a class that stand side by side in the shuffle, as far as they go.
         """
         generator = seeded_generator(self.seed, salt, number, device=self.device)
         shuffled = torch.randperm(len(self.labels), generator=generator, device=self.device)
+        if group > 1:
+            shuffled = grouped(shuffled, self.labels, group, generator)
         count = len(self) * self.batch_size
         rows = torch.cat([shuffled, shuffled[: count - len(shuffled)]]).view(len(self), -1)
         if self.unlabelled:
@@ -191,3 +194,24 @@ class Batches:
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         return draw_views(self.augment, count, self._side, generator, self.device)
+
+
+def grouped(rows: Tensor, labels: Tensor, group: int, generator: torch.Generator) -> Tensor:
+    """A shuffle in which so many images of a class stand side by side.
+
+    Args:
+        rows: int64 [N], any shuffle of all rows.
+        labels: int64 [N], of the rows in their own order.
+        group: images of a class; what is left of a class is a smaller group.
+        generator: decides the order of the groups.
+
+    Returns:
+        int64 [N], the same rows.
+    """
+    own, by_class = labels[rows].sort(stable=True)
+    first = torch.searchsorted(own, own)  # of its class
+    place = torch.arange(len(rows), device=rows.device) - first
+    begins = place % group == 0
+    drawn = torch.rand(len(rows), generator=generator, device=rows.device)
+    of_group = drawn[begins.cumsum(0) - 1]
+    return rows[by_class][of_group.sort(stable=True).indices]

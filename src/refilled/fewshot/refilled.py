@@ -162,6 +162,7 @@ def classifier_loss(
 _NO_OTHERS = "students of few-shot tasks see no images without labels"
 _NEW = "classes of few-shot tasks are new to the teacher"
 _NOT_FOR_TASKS = {
+    "group": "students of few-shot tasks see images as they are shuffled",
     "mixtures": "students of few-shot tasks see no mixtures",
     "imitation_unlabelled": _NO_OTHERS,
     "head_unlabelled": _NO_OTHERS,

@@ -7,6 +7,7 @@ _SWITCHES = {
     ("strength",): ("tau_teacher", "tau_student", "posterior", "weight"),
     ("embedding_share",): (
         "comparison_tau_teacher", "comparison_tau_student", "comparison_scale", "margin", "max_impostors",
+        "group",
     ),
     ("head_same", "head_share", "head_unlabelled"): ("head_tau", "head_fade"),
 }  # fmt: skip

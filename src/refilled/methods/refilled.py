@@ -68,8 +68,9 @@ def embedding_stage(
         ]
     )
     return Stage(
-        "embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate, recipe=recipe
-    )
+        "embedding", epochs, trained, loss, judge="embedding", asks=teacher, beside=imitate, recipe=recipe,
+        group=settings.group or 1,
+    )  # fmt: skip
 
 
 def classifier_stage(
@@ -133,7 +134,7 @@ def joint_stage(
             "comparison": comparison_term(student_z, teacher_z, batch.labels, settings),
         }
 
-    return Stage("joint", epochs, list(student.parameters()), loss, asks=teacher)
+    return Stage("joint", epochs, list(student.parameters()), loss, asks=teacher, group=settings.group or 1)
 
 
 # --- the method and its variants ----------------------------------------------------------------------

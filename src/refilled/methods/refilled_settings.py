@@ -29,6 +29,9 @@ class ComparisonSettings:
     """Upper bound on an impostor's distance beyond the positive's; none: no bound."""
     max_impostors: int | None = None
     """Most impostors of a tuple; none: all."""
+    group: int | None = None
+    """Images of a class that come side by side where comparisons are learnt; none: as they are shuffled. In
+    small batches of many classes two of one class seldom meet, and without them there is no tuple."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -37,6 +40,7 @@ class ComparisonSettings:
         check_number("comparison_scale", self.comparison_scale, above=0)
         check_number("margin", self.margin, above=0)
         check_number("max_impostors", self.max_impostors, least=1)
+        check_number("group", self.group, least=2, whole=True)
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,7 @@ class TwoStageSettings(RefilledSettings):
     comparison_scale: float = 1.0
     margin: float | None = None
     max_impostors: int | None = None
+    group: int | None = None
     strength: float = 2.0
     tau_teacher: float = 2.0
     tau_student: float = 1.0

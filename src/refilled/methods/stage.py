@@ -35,6 +35,7 @@ class Stage:
         beside: what is kept in checkpoints beside the student: layers that only this stage needs, a memory
             of earlier batches (as buffers). Its parameters are trained if ``parameters`` has them.
         begin: called once when the stage begins, not when it goes on from a checkpoint.
+        group: images of a class that come side by side in its shuffles.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Stage:
     recipe: str | None = None
     beside: nn.Module | None = None
     begin: Callable[[], None] | None = None
+    group: int = 1
 
     def asks_like(self, other: "Stage") -> bool:
         """Whether both ask the same network for the same."""

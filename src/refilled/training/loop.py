@@ -182,8 +182,9 @@ def _one_epoch(
     """Train for one epoch; returns the mean of each loss term, the last learning rate and the speed."""
     student.train()
     began = time.monotonic()
-    plan = batches.plan(epoch, salt=stage_index)
-    steps, stage = len(plan), epochs.step.stage
+    stage = epochs.step.stage
+    plan = batches.plan(epoch, salt=stage_index, group=stage.group)
+    steps = len(plan)
     progress = [(epoch * steps + number) / (stage.epochs * steps) for number in range(steps)]
     rates = [settings.learning_rate(share) for share in progress]
     schedule = Schedule(rates, progress, (settings.seed, stage_index, epoch))
