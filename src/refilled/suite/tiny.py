@@ -12,7 +12,7 @@ from refilled.suite.task_cell import TaskCell
 
 _CLASSES = {"cifar100": 100, "cub": 200, "dogs": 120, "miniimagenet": 100}
 _KEPT = (
-    "strength", "imitation", "imitation_new", "embedding_share", "fade", "max_impostors", "weight",
+    "strength", "imitation", "imitation_new", "embedding_share", "fade", "max_impostors", "group", "weight",
     "comparison_scale", "lr", "keep_teacher_classes", "keep_weight", "keep_level", "mixtures",
     "head_same", "head_share", "head_unlabelled", "head_tau", "head_fade",
 )  # fmt: skip

@@ -14,10 +14,7 @@ from refilled.suite.table import Point, Table, shown
 from refilled.suite.tiny import tiny_table
 from refilled.suite.wording import listed
 
-_WHAT = {
-    "ncm": "Accuracy of the nearest class mean on test images",
-    "val_accuracy": "Accuracy on validation images",
-}
+_WHAT = {"ncm": "Accuracy of the nearest class mean"}
 """Of a measure that is not the usual one."""
 
 
@@ -104,7 +101,8 @@ def _legend(table: Table, found: list[dict[str, Any]], judge: Judge, ledger: Led
         return []
     devices = sorted({record["device"] for record in found})
     commits = sorted({record["commit"] for record in found})
-    what = _WHAT.get(table.measure if isinstance(table.measure, str) else "", "Accuracy on test images")
+    what = _WHAT.get(table.measure if isinstance(table.measure, str) else "", "Accuracy")
+    what += " on validation images" if found[0]["cell"].get("on_validation") else " on test images"
     lines = [judge.legend(what) + (f" {judge.gain_legend()}" if table.alone else ""), ""]
     if table.note:
         lines += [table.note, ""]
