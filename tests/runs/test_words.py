@@ -1,14 +1,40 @@
-"""What is said of a student that is not well."""
+"""What is said of batches with little to compare, and of a student that is not well."""
 
 import torch
 
 import refilled
-from refilled.methods.refilled_settings import RefilledSettings
+from refilled.methods.kd import KDSettings
+from refilled.methods.refilled_settings import ComparisonSettings, FewSettings, RefilledSettings
 from refilled.runs import words
 from refilled.runs.run import Run
 from refilled.runs.shared import Shared
 from refilled.training import TrainSettings
 from told import Told
+
+
+def test_small_batches_of_many_classes_are_named_where_comparisons_are_learnt():
+    """64 of 100 classes: an image meets 0.63 others of its class."""
+    said = words.advise_groups(RefilledSettings(), 64, 100)
+    assert "few of the 64 images of a batch meet another of their class, of 100" in said
+    assert "--set group=4" in said
+    assert words.advise_groups(ComparisonSettings(), 64, 100) == said
+    for own, size in (
+        (RefilledSettings(), 101), (RefilledSettings(group=4), 64), (RefilledSettings(embedding_share=0), 64),
+        (FewSettings(), 64), (KDSettings(), 64),
+    ):  # fmt: skip
+        assert words.advise_groups(own, size, 100) is None
+
+
+def test_a_run_says_it():
+    teacher = refilled.distill(
+        None, "convnet-1", "digits", "student", epochs=1, shots=4, classes="0:5", progress=False
+    ).student
+    told = Told()
+    Run(
+        teacher, "convnet-1", "digits", "refilled", None,
+        resume=False, reporter=told, shared=Shared(), epochs=2, shots=4, batch_size=4, device="cpu",
+    )  # fmt: skip
+    assert sum("--set group=4" in line for line in told.lines) == 1
 
 
 def finished(spoil):

@@ -41,7 +41,7 @@ from refilled.runs.prepare import (
 from refilled.runs.result import Result, measure, read_result, validator
 from refilled.runs.settings import DataSettings, refuse_unlabelled, sort_settings, what_settings
 from refilled.runs.shared import Shared
-from refilled.runs.words import describe, hints, introduction, last_words
+from refilled.runs.words import advise_groups, describe, hints, introduction, last_words
 from refilled.training import (
     TRAINED_LR,
     Reporter,
@@ -213,6 +213,8 @@ class Run:
             per_class = len(self.images.train.labels) / len(self.own_classes)
             if advice := advise(self.method, self.overlap, per_class):
                 yield advice
+        if advice := advise_groups(self.own_settings, self.train_images.batch_size, len(self.own_classes)):
+            yield advice
         self.shared.notes.clear()
         yield from self.student.notes
         if self._gently:

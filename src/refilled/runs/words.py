@@ -8,7 +8,7 @@ import torch
 
 from refilled.data.pixels import worker_count
 from refilled.labels import Overlap
-from refilled.methods.refilled_settings import RefilledSettings
+from refilled.methods.refilled_settings import ComparisonSettings, RefilledSettings
 from refilled.models import Network
 from refilled.runs.prepare import Prepared
 from refilled.runs.result import Result
@@ -27,6 +27,23 @@ def hints(device: torch.device, settings: TrainSettings) -> list[str]:
             f"are slow then: OMP_NUM_THREADS=1 may be many times faster"
         )
     return hints
+
+
+def advise_groups(own: Any, batch_size: int, classes: int) -> str | None:
+    """What a person should know where hardly two images of a class meet in a batch, or None.
+
+    Args:
+        own: settings of the method.
+        batch_size: images of a step.
+        classes: of the student.
+    """
+    compares = isinstance(own, ComparisonSettings) and getattr(own, "embedding_share", 1) != 0
+    if not compares or own.group is not None or batch_size - 1 >= classes:
+        return None
+    return (
+        f"few of the {batch_size} images of a batch meet another of their class, of {classes}, and without "
+        "one there is nothing to compare: --set group=4 puts four side by side (results/stage-1-groups.md)"
+    )
 
 
 def describe(model: str | Path | Network | None) -> str | None:
