@@ -10,6 +10,7 @@ from refilled.suite.tables import (
     fewshot_embedding,
     incremental,
     recipes,
+    small,
     sweeps,
 )
 
@@ -21,7 +22,8 @@ _ALL = (
     fewshot.FEW_SHOT,
     fewshot_choices.FEW_SHOT_CHOICES,
     fewshot_embedding.FEW_SHOT_EMBEDDING,
-    *recipes.TABLES,
+    recipes.TABLE,
+    *small.TABLES,
 )
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 

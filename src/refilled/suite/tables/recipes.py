@@ -2,7 +2,6 @@
 
     refilled bench recipes --shots 50 --seeds 1
     refilled bench recipes --where shots=all epochs=200 --overlap 0 60 100
-    refilled bench recipes-small --where "recipe=plain distillation"
 
 Test images are never read: a fifth of the training images is held out, and the student is measured on those.
 What wins here becomes a default, and is then measured on test images by the other tables.
@@ -11,12 +10,11 @@ What wins here becomes a default, and is then measured on test images by the oth
 from dataclasses import replace
 from typing import Any
 
-from refilled.suite.cell import Cell, TeacherCell, pairs
+from refilled.suite.cell import Cell
 from refilled.suite.table import Point, Table
-from refilled.suite.tables.cifar100 import DKD_BETA, STANDARD_STEPS, TEACHER_CLASSES, gkd
-from refilled.suite.tables.rows import TWO_STAGES, fill
+from refilled.suite.tables.cifar100 import DKD_BETA, TEACHER_CLASSES, gkd
+from refilled.suite.tables.rows import TWO_STAGES
 from refilled.suite.validation import blind
-from refilled.training import FRESH_LR
 
 VAL_FRACTION = 0.2
 EPOCHS = (100, 200)
@@ -197,82 +195,3 @@ TABLE = Table(
         "What the names mean is in [recipes.py](../src/refilled/suite/tables/recipes.py)."
     ),
 )
-
-SMALL_RECIPES = (
-    ALONE, "plain distillation", "quarter stage 1 + imitation 5 + fading + head share 0.9",
-    "quarter stage 1 + imitation 5 + head share 0.9", "imitation 5 + head share 0.9",
-    "quarter stage 1 + imitation 5 + fading + head share 0.9 that stays",
-    "imitation 5 + fading + head share 0.9 that stays",
-)  # fmt: skip
-_SMALL_TRAINING = {"batch_size": 128, "val_fraction": VAL_FRACTION, "precision": "bfloat16"}
-_SMALL_TEACHER = TeacherCell(
-    "wrn-16-2", "cifar100", TEACHER_CLASSES, "cifar-fs", pairs(**_SMALL_TRAINING, epochs=40)
-)
-
-
-_SCHEDULES: dict[str, dict[str, Any]] = {"cosine": {}, "steps": STANDARD_STEPS}
-
-
-def small(recipe: str, student: str, schedule: str) -> Cell | None:
-    """A recipe for the same 50 classes, in minutes on two CPU cores: few epochs, eight views of an image."""
-    method, settings = RECIPES[recipe]
-    cell = Cell(
-        data="cifar100",
-        student=student,
-        method=method,
-        teacher=_SMALL_TEACHER,
-        classes=TEACHER_CLASSES,
-        class_order="cifar-fs",
-        settings=pairs(**_SMALL_TRAINING, epochs=30, views=8, **_SCHEDULES[schedule]),
-        on_validation=True,
-    )
-    return fill(cell, method, **settings)
-
-
-SMALL = Table(
-    name="recipes-small",
-    title="CIFAR-100, 50 classes that both know, teacher WRN-16-2, 30 epochs: recipes on validation images",
-    source="not in it",
-    axes={"schedule": tuple(_SCHEDULES), "recipe": SMALL_RECIPES, "student": ("wrn-16-1",)},
-    cell=lambda p: small(p["recipe"], p["student"], p["schedule"]),
-    published=lambda p: None,
-    measure="val_accuracy",
-    alone=lambda p: small(ALONE, p["student"], p["schedule"]),
-    note=(
-        "Small enough for two CPU cores, to find out what is worth a GPU: the same questions about recipes "
-        "for the same classes as in [recipes](recipes.md), with less of everything. *Steps* are those of the "
-        "[standard table](cifar100-standard.md): the learning rate falls to a tenth three times, late in a "
-        "stage, and not along a cosine."
-    ),
-)
-
-
-def grouped(batch_size: int, group: int) -> Cell:
-    """Stage 1 alone, with so many images of a class side by side."""
-    settings = _SMALL_TRAINING | {"batch_size": batch_size, "lr": FRESH_LR * batch_size / 128}
-    return Cell(
-        data="cifar100",
-        student="wrn-16-1",
-        method="refilled-stage1",
-        teacher=_SMALL_TEACHER,
-        classes=TEACHER_CLASSES,
-        class_order="cifar-fs",
-        settings=pairs(**settings, epochs=6, views=8, group=group if group > 1 else None),
-        on_validation=True,
-    )
-
-
-GROUPS = Table(
-    name="stage-1-groups",
-    title="CIFAR-100, 50 classes that both know, WRN-16-2 to WRN-16-1: images of a class side by side",
-    source="not in it",
-    axes={"batch": (32, 128), "group": (1, 4, 8)},
-    cell=lambda p: grouped(p["batch"], p["group"]),
-    published=lambda p: None,
-    measure="ncm",
-    note=(
-        "Six epochs of stage 1 alone, with a learning rate in proportion to the batch. In a shuffled batch "
-        "of 32 an image meets 0.6 others of its class, in one of 128 2.5."
-    ),
-)
-TABLES = (TABLE, SMALL, GROUPS)
