@@ -39,6 +39,9 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
     "B-alone": ("shots", _WRN | {"overlap": (60, 0), "method": ("student",)}),
     "B-rkd": ("shots", _WRN | {"overlap": (60, 0), "method": ("rkd",)}),
     "B": ("shots", _WRN | {"overlap": (60, 0), "method": ("refilled", "refilled-few")}),
+    "B-grouped": (
+        "shots", _WRN | {"overlap": (60, 0), "method": ("refilled-grouped",), "shots": (10, 25, 50)},
+    ),
     "B-teacher": (
         "shots",
         {"student": ("wrn-40-2",), "overlap": (60, 0), "method": ("teacher-ncm", "fine-tune")},
@@ -95,6 +98,7 @@ BLOCKS: dict[str, tuple[str, Mapping[str, tuple[Any, ...]]]] = {
         "cifar100-standard",
         _WRN | {"method": ("student", "kd", "at", "rkd", "crd", "dkd", "refilled")},
     ),
+    "D-grouped": ("cifar100-standard", _WRN | {"method": ("refilled-grouped",)}),
     "D-ncm": ("ncm-after-stage-1", _WRN),
     "figures": ("lambda", _WRN | {"data": ("cifar100",)}),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from refilled.methods import METHODS, get_method
 from refilled.suite import TABLES, Cell, OverSeeds, cells_of, get_table, tiny_cell
 from refilled.suite.baselines import TEACHER_BASELINES
 from refilled.suite.tables.cifar100 import standard
-from refilled.suite.tables.rows import HALF, STANDARD_KD, STEADY, TWO_STAGES
+from refilled.suite.tables.rows import GROUPED, HALF, STANDARD_KD, STEADY, TWO_STAGES
 
 WANTED = {
     "cifar100-gkd", "cub-gkd", "reweighting", "one-stage", "weaker-teacher", "other-family", "cub-to-dogs",
@@ -122,10 +122,13 @@ def test_decoupled_distillation_has_its_authors_weight_for_wide_resnets():
 
 def test_our_recipes_keep_their_settings_where_classes_are_the_same():
     """The paper's other settings for standard distillation are for its own method."""
-    rows = {row: dict(standard(row, "wrn-16-2").settings) for row in ("refilled", STEADY, TWO_STAGES)}
+    rows = {
+        row: dict(standard(row, "wrn-16-2").settings) for row in ("refilled", STEADY, GROUPED, TWO_STAGES)
+    }
     assert rows[TWO_STAGES].items() >= STANDARD_KD.items()
-    for row in ("refilled", STEADY):
+    for row in ("refilled", STEADY, GROUPED):
         assert not STANDARD_KD.keys() & rows[row].keys()
+    assert rows[GROUPED] == rows["refilled"] | {"group": 4}
 
 
 KNOWN_CHANGES = {"rkd": {"embedding_share": 0.0}, "dkd": {"beta": 6.0}}

@@ -20,9 +20,13 @@ PAPERS = "refilled-paper"
 """The same with the paper's own settings."""
 STEADY = "refilled-steady"
 """What ``refilled`` was before: the teacher does not fade, and its head is not heard."""
+GROUPED = "refilled-grouped"
+"""``refilled`` with four images of a class side by side in stage 1, for batches smaller than the number of
+classes."""
 _MEANT: dict[str, tuple[str, dict[str, Any]]] = {
     HALF: ("student", {}),
     STEADY: ("refilled", {"fade": 0.0, "head_share": 0.0}),
+    GROUPED: ("refilled", {"group": 4}),
 }
 """Method and settings of rows that are no method's name."""
 _OF_IMAGES = ("val_fraction", "test_fraction")
@@ -75,7 +79,7 @@ def fill_standard(cell: Cell, row: str, **own: Any) -> Cell | None:
     """The same where teacher and student know the same classes: there the paper's method has other settings,
     and RKD one stage, while ``refilled``, now and before, and all others have their own as ever."""
     classifier = issubclass(get_method(meant_by(row)[0]).settings, ClassifierSettings)
-    is_papers = classifier and row not in ("refilled", STEADY)
+    is_papers = classifier and row not in ("refilled", STEADY, GROUPED)
     usual = STANDARD_KD if is_papers else _STANDARD.get(row, {})
     return fill(cell, row, **(usual | own))
 
