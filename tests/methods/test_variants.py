@@ -75,6 +75,7 @@ def test_default_settings():
         "comparison_scale": 1.0,
         "margin": None,
         "max_impostors": None,
+        "group": None,
         "strength": 0.0,
         "tau_teacher": 2.0,
         "tau_student": 1.0,
