@@ -86,6 +86,7 @@ def test_variants_with_the_same_first_stage_say_the_same():
     ]
     assert len(set(same)) == 1
     assert first_stage("refilled", batches).recipe not in same
+    assert first_stage("refilled-emb", batches, group=4).recipe not in same
     assert first_stage("refilled-paper", batches).recipe not in same
 
 
