@@ -125,9 +125,7 @@ def main() -> None:
     """Count, or run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("blocks", nargs="*", metavar="BLOCK[+BLOCK]", help=", ".join(BLOCKS))
-    parser.add_argument(
-        "--draw", nargs="+", default=[], metavar="FIGURE", help="figures, into results/figures"
-    )
+    parser.add_argument("--draw", nargs="+", default=[], metavar="FIGURE", help="figures, beside the ledger")
     parser.add_argument("--ledger", type=Path, default=Path("results/ledger.jsonl"))
     parser.add_argument("--data", type=Path, help="folder of the data sets; default: that of REFILLED_DATA")
     parser.add_argument("--work", type=Path, default=suite.WORK, help="folder of teachers")
@@ -154,7 +152,7 @@ def main() -> None:
         bench.run([cell for name in group for cell in cells[name]])
     if asked.draw:
         studio = suite.Studio(ledger, places, seeds=asked.seeds, say=say, compile=asked.compile)
-        suite.make_figures(asked.draw, studio, Path("results/figures"))
+        suite.make_figures(asked.draw, studio, ledger.path.parent / "figures")
 
 
 if __name__ == "__main__":

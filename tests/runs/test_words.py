@@ -1,8 +1,10 @@
 """What is said of batches with little to compare, and of a student that is not well."""
 
+import pytest
 import torch
 
 import refilled
+from refilled.errors import UserError
 from refilled.methods.kd import KDSettings
 from refilled.methods.refilled_settings import ComparisonSettings, FewSettings, RefilledSettings
 from refilled.runs import words
@@ -15,26 +17,40 @@ from told import Told
 def test_small_batches_of_many_classes_are_named_where_comparisons_are_learnt():
     """64 of 100 classes: an image meets 0.63 others of its class."""
     said = words.advise_groups(RefilledSettings(), 64, 100)
-    assert "few of the 64 images of a batch meet another of their class, of 100" in said
+    assert "in a batch of 64 an image meets 0.6 others of its class, of 100" in said
     assert "--set group=4" in said
     assert words.advise_groups(ComparisonSettings(), 64, 100) == said
     for own, size in (
         (RefilledSettings(), 101), (RefilledSettings(group=4), 64), (RefilledSettings(embedding_share=0), 64),
-        (FewSettings(), 64), (KDSettings(), 64),
+        (FewSettings(), 64), (KDSettings(), 64), (RefilledSettings(), 15),
     ):  # fmt: skip
         assert words.advise_groups(own, size, 100) is None
 
 
-def test_a_run_says_it():
-    teacher = refilled.distill(
-        None, "convnet-1", "digits", "student", epochs=1, shots=4, classes="0:5", progress=False
-    ).student
-    told = Told()
-    Run(
+def make_run(told, **settings):
+    """Of all ten digits, in batches of four."""
+    teacher = refilled.load("convnet-1", [str(digit) for digit in range(5)], image_size=8)
+    return Run(
         teacher, "convnet-1", "digits", "refilled", None,
-        resume=False, reporter=told, shared=Shared(), epochs=2, shots=4, batch_size=4, device="cpu",
+        resume=False, reporter=told, shared=Shared(), epochs=2, shots=4, device="cpu",
+        **({"batch_size": 4} | settings),
     )  # fmt: skip
+
+
+def test_a_run_says_it(monkeypatch):
+    monkeypatch.setattr(words, "_SMALLEST_MEASURED", 4)
+    told = Told()
+    make_run(told)
     assert sum("--set group=4" in line for line in told.lines) == 1
+
+
+def test_batches_of_one_class_are_refused():
+    with pytest.raises(
+        UserError, match=r"group=3 leaves hardly more than one class in a batch of 4 .* most 2"
+    ):
+        make_run(Told(), group=3)
+    assert [stage.group for stage in make_run(Told(), group=2).stages] == [2, 1]
+    assert [stage.group for stage in make_run(Told(), batch_size=2).stages] == [1, 1]
 
 
 def finished(spoil):

@@ -119,6 +119,7 @@ class Run:
         self.student = place(self.student, self.device)
         self.train_images = self.images.train
         self.stages = self._make_stages()
+        self._check_groups()
         for line in self._first_words():
             reporter.line(line)
         if self.folder is not None:
@@ -203,6 +204,16 @@ class Run:
         everything = self.student.classes
         self.images = self.images.relabelled(columns_of(everything, self.own_classes), everything)
         return stages
+
+    def _check_groups(self) -> None:
+        """Refuse batches of one class, in which there is nothing to compare."""
+        most = self.train_images.batch_size // 2
+        for stage in self.stages:
+            if stage.group > max(most, 1):
+                raise UserError(
+                    f"group={stage.group} leaves hardly more than one class in a batch of "
+                    f"{self.train_images.batch_size} images: at most {most}, or a larger --batch-size"
+                )
 
     def _first_words(self) -> Iterator[str]:
         """What a person is told before the training begins."""

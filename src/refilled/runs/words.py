@@ -14,6 +14,9 @@ from refilled.runs.prepare import Prepared
 from refilled.runs.result import Result
 from refilled.training import TrainSettings, bfloat16_would_pay
 
+_SMALLEST_MEASURED = 16
+"""Images of a batch in which four of a class side by side were seen to help (results/groups-few.md)."""
+
 
 def hints(device: torch.device, settings: TrainSettings) -> list[str]:
     """What would make it faster here, for a person to decide."""
@@ -38,11 +41,12 @@ def advise_groups(own: Any, batch_size: int, classes: int) -> str | None:
         classes: of the student.
     """
     compares = isinstance(own, ComparisonSettings) and getattr(own, "embedding_share", 1) != 0
-    if not compares or own.group is not None or batch_size - 1 >= classes:
+    if not compares or own.group is not None or not _SMALLEST_MEASURED <= batch_size <= classes:
         return None
     return (
-        f"few of the {batch_size} images of a batch meet another of their class, of {classes}, and without "
-        "one there is nothing to compare: --set group=4 puts four side by side (results/stage-1-groups.md)"
+        f"in a batch of {batch_size} an image meets {(batch_size - 1) / classes:.1f} others of its class, of "
+        f"{classes}, and without one there is nothing to compare: --set group=4 puts four side by side "
+        "(results/stage-1-groups.md)"
     )
 
 

@@ -21,26 +21,33 @@ _RECIPES = (
     "quarter stage 1 + imitation 5 + fading + head share 0.9 that stays",
     "imitation 5 + fading + head share 0.9 that stays",
 )  # fmt: skip
-_TRAINING = {"batch_size": 128, "val_fraction": VAL_FRACTION, "precision": "bfloat16"}
+_TRAINING: dict[str, Any] = {"batch_size": 128, "val_fraction": VAL_FRACTION, "precision": "bfloat16"}
 _TEACHER = TeacherCell("wrn-16-2", "cifar100", TEACHER_CLASSES, "cifar-fs", pairs(**_TRAINING, epochs=40))
 _COMPARE_NOTHING = ("student", "kd", "refilled-few")
 _SCHEDULES: dict[str, dict[str, Any]] = {"cosine": {}, "steps": STANDARD_STEPS}
 
 
-def recipe_for_the_same(recipe: str, student: str, schedule: str) -> Cell | None:
-    """A recipe for the same 50 classes."""
-    method, settings = RECIPES[recipe]
+def _cell(method: str, own: dict[str, Any], classes: str = TEACHER_CLASSES, **other: Any) -> Cell | None:
+    """A student of these classes, with settings of the method and others."""
+    shots = other.pop("shots", None)
     cell = Cell(
         data="cifar100",
-        student=student,
+        student="wrn-16-1",
         method=method,
         teacher=_TEACHER,
-        classes=TEACHER_CLASSES,
+        classes=classes,
         class_order="cifar-fs",
-        settings=pairs(**_TRAINING, epochs=30, views=8, **_SCHEDULES[schedule]),
+        shots=shots,
+        settings=pairs(views=8, **other),
         on_validation=True,
     )
-    return fill(cell, method, **settings)
+    return fill(cell, method, **own)
+
+
+def recipe_for_the_same(recipe: str, schedule: str) -> Cell | None:
+    """A recipe for the same 50 classes."""
+    method, own = RECIPES[recipe]
+    return _cell(method, own, **_TRAINING, epochs=30, **_SCHEDULES[schedule])
 
 
 SMALL = Table(
@@ -48,10 +55,10 @@ SMALL = Table(
     title="CIFAR-100, 50 classes that both know, teacher WRN-16-2, 30 epochs: recipes on validation images",
     source="not in it",
     axes={"schedule": tuple(_SCHEDULES), "recipe": _RECIPES, "student": ("wrn-16-1",)},
-    cell=lambda p: recipe_for_the_same(p["recipe"], p["student"], p["schedule"]),
+    cell=lambda p: recipe_for_the_same(p["recipe"], p["schedule"]),
     published=lambda p: None,
     measure="val_accuracy",
-    alone=lambda p: recipe_for_the_same(ALONE, p["student"], p["schedule"]),
+    alone=lambda p: recipe_for_the_same(ALONE, p["schedule"]),
     note=(
         "The same questions about recipes for the same classes as in [recipes](recipes.md), with less of "
         "everything. *Steps* are those of the "
@@ -61,23 +68,18 @@ SMALL = Table(
 )
 
 
+def _side_by_side(group: int) -> dict[str, Any]:
+    """Settings for so many images of a class; one is none."""
+    return {"group": group if group > 1 else None}
+
+
 def grouped(method: str, group: int, batch_size: int, epochs: int) -> Cell | None:
     """A student of the classes that its teacher knows, with so many images of a class side by side where
     comparisons are learnt."""
     if group > 1 and method in _COMPARE_NOTHING:
         return None
-    settings = _TRAINING | {"batch_size": batch_size, "lr": FRESH_LR * batch_size / 128}
-    cell = Cell(
-        data="cifar100",
-        student="wrn-16-1",
-        method=method,
-        teacher=_TEACHER,
-        classes=TEACHER_CLASSES,
-        class_order="cifar-fs",
-        settings=pairs(**settings, epochs=epochs, views=8),
-        on_validation=True,
-    )
-    return fill(cell, method, group=group if group > 1 else None)
+    training = _TRAINING | {"batch_size": batch_size, "lr": FRESH_LR * batch_size / 128}
+    return _cell(method, _side_by_side(group), **training, epochs=epochs)
 
 
 GROUPS = Table(
@@ -99,18 +101,8 @@ def few_grouped(method: str, group: int) -> Cell | None:
     """A student with ten images of each of 50 classes that its teacher does not know, in batches of 16."""
     if group > 1 and method in _COMPARE_NOTHING:
         return None
-    cell = Cell(
-        data="cifar100",
-        student="wrn-16-1",
-        method=method,
-        teacher=_TEACHER,
-        classes="50:100",
-        class_order="cifar-fs",
-        shots=10,
-        settings=pairs(val_fraction=VAL_FRACTION, precision="bfloat16", epochs=120, views=8),
-        on_validation=True,
-    )
-    return fill(cell, method, group=group if group > 1 else None)
+    training = {name: _TRAINING[name] for name in ("val_fraction", "precision")}
+    return _cell(method, _side_by_side(group), "50:100", shots=10, **training, epochs=120)
 
 
 FEW_GROUPS = Table(
